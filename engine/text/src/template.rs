@@ -1,0 +1,208 @@
+//! Renders chat templates as transformers does: jinja2 with `trim_blocks` and `lstrip_blocks`, loop controls,
+//! `raise_exception`, `strftime_now`, a `tojson` that is `json.dumps`, special tokens as variables, and
+//! `tools` and `documents` as None.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use chrono::format::{Item, StrftimeItems};
+use chrono::{DateTime, Utc};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde, Value};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
+use serde::{Deserialize, Serialize};
+
+use crate::TextError;
+use crate::json::Layout;
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant`, or what else the model's template knows.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A turn of `role`.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message {
+            role: role.into(),
+            content: content.into(),
+        }
+    }
+}
+
+const NAME: &str = "chat_template";
+
+/// What a template said through `raise_exception`, to tell it from a fault of the template.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+#[derive(Debug)]
+pub(crate) struct ChatTemplate {
+    folder: PathBuf,
+    environment: Environment<'static>,
+}
+
+#[derive(Serialize)]
+struct Context<'a> {
+    messages: &'a [Message],
+    add_generation_prompt: bool,
+    tools: Option<()>,
+    documents: Option<()>,
+}
+
+impl ChatTemplate {
+    /// Compiles `source`, which was read from `file`.
+    pub fn compile(
+        folder: &Path,
+        file: &Path,
+        source: &str,
+        special_tokens: &BTreeMap<String, String>,
+    ) -> Result<ChatTemplate, TextError> {
+        let fails = |error: minijinja::Error| TextError::Malformed {
+            path: file.to_owned(),
+            problem: format!("its chat template does not parse: {error}"),
+            remedy: "correct it, or put another template into `chat_template.jinja` beside it",
+        };
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(fails)?;
+        environment.set_syntax(syntax);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", raise_exception);
+        for (name, text) in special_tokens {
+            environment.add_global(name.clone(), text.clone());
+        }
+        environment
+            .add_template_owned(NAME, without_generation_tags(source))
+            .map_err(fails)?;
+        let mut template = ChatTemplate {
+            folder: folder.to_owned(),
+            environment,
+        };
+        template.set_moment(SystemTime::now());
+        Ok(template)
+    }
+
+    /// What `strftime_now` formats, in UTC.
+    pub fn set_moment(&mut self, moment: SystemTime) {
+        let moment = DateTime::<Utc>::from(moment);
+        self.environment.add_function("strftime_now", move |format: &str| {
+            let items: Vec<_> = StrftimeItems::new(format).collect();
+            if items.contains(&Item::Error) {
+                let problem = format!("`strftime_now` does not know the format `{format}`");
+                return Err(minijinja::Error::new(ErrorKind::InvalidOperation, problem));
+            }
+            Ok(moment.format_with_items(items.iter()).to_string())
+        });
+    }
+
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TextError> {
+        let context = Context {
+            messages,
+            add_generation_prompt,
+            tools: None,
+            documents: None,
+        };
+        let template = self
+            .environment
+            .get_template(NAME)
+            .map_err(|error| self.fails(&error))?;
+        template
+            .render(Value::from(Serde(&context)))
+            .map_err(|error| match raised(&error) {
+                Some(message) => TextError::TemplateRejects {
+                    folder: self.folder.clone(),
+                    message,
+                },
+                None => self.fails(&error),
+            })
+    }
+
+    fn fails(&self, error: &minijinja::Error) -> TextError {
+        TextError::TemplateFails {
+            folder: self.folder.clone(),
+            problem: error.to_string(),
+        }
+    }
+}
+
+/// `{% generation %}` marks the assistant's text for masks, which are made from tokens here: it becomes a block
+/// that is always taken, so that its whitespace controls still act.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(length) = rest[start..].find("%}") else { break };
+        let tag = &rest[start + 2..start + length];
+        out.push_str(&rest[..start + 2]);
+        match tag.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+') {
+            "generation" => out.push_str(&tag.replace("generation", "if true")),
+            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
+            _ => out.push_str(tag),
+        }
+        rest = &rest[start + length..];
+    }
+    out + rest
+}
+
+fn raised(error: &minijinja::Error) -> Option<String> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(Raised(message)) = error.downcast_ref() {
+            return Some(message.clone());
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn raise_exception(message: String) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+}
+
+fn to_json(value: &Value, arguments: Kwargs) -> Result<String, minijinja::Error> {
+    let indent = match arguments.get::<Option<Value>>("indent")? {
+        None => None,
+        Some(value) => match value.as_str() {
+            Some(text) => Some(text.to_owned()),
+            None => Some(" ".repeat(usize::try_from(value)?)),
+        },
+    };
+    let separators: Option<Vec<String>> = arguments.get("separators")?;
+    let (item_separator, key_separator) = match separators.as_deref() {
+        Some([item, key]) => (item.clone(), key.clone()),
+        Some(_) => {
+            let problem = "`separators` of `tojson` takes two texts";
+            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, problem));
+        }
+        None if indent.is_some() => (",".into(), ": ".into()),
+        None => (", ".into(), ": ".into()),
+    };
+    let layout = Layout {
+        ensure_ascii: arguments.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        indent,
+        item_separator,
+        key_separator,
+        sort_keys: arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+    };
+    arguments.assert_all_used()?;
+    let value = serde_json::to_value(value).map_err(|error| {
+        minijinja::Error::new(
+            ErrorKind::InvalidOperation,
+            format!("`tojson` cannot write this value: {error}"),
+        )
+    })?;
+    Ok(layout.write(&value))
+}

@@ -1,0 +1,261 @@
+//! Text to token ids and back, as a model folder defines it.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+use tokenizers::models::ModelWrapper;
+
+use crate::TextError;
+use crate::folder::{Folder, malformed};
+use crate::template::{ChatTemplate, Message};
+
+/// The tokenizer and the chat template of one model folder.
+#[derive(Debug)]
+pub struct Tokenizer {
+    folder: PathBuf,
+    tokenizer: tokenizers::Tokenizer,
+    template: Option<ChatTemplate>,
+    stop_ids: Vec<u32>,
+    eos_id: u32,
+    pad_id: u32,
+    unknown_id: Option<u32>,
+    vocabulary_size: usize,
+    fingerprint: String,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json`, `tokenizer_config.json`, and where they are there `chat_template.jinja`,
+    /// `special_tokens_map.json`, `generation_config.json` and `config.json` of a Hugging Face folder.
+    pub fn load(folder: &Path) -> Result<Tokenizer, TextError> {
+        let files = Folder::read(folder)?;
+        let tokenizer_path = folder.join("tokenizer.json");
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(&files.tokenizer)
+            .map_err(|error| malformed(&tokenizer_path, error.to_string()))?;
+        // A release's tokenizer.json may cut or fill texts; here every token counts.
+        tokenizer
+            .with_truncation(None)
+            .map_err(|error| malformed(&tokenizer_path, error.to_string()))?;
+        tokenizer.with_padding(None);
+
+        let vocabulary_size = vocabulary_size(&tokenizer);
+        let config_path = folder.join("tokenizer_config.json");
+        let special_id = |name: &str| match files.special_tokens.get(name) {
+            None => Ok(None),
+            Some(text) => tokenizer.token_to_id(text).map(Some).ok_or_else(|| {
+                malformed(
+                    &config_path,
+                    format!("its `{name}` is `{text}`, which `tokenizer.json` does not have"),
+                )
+            }),
+        };
+        let eos_token_id = special_id("eos_token")?;
+        let mut stop_ids = Vec::new();
+        if let Some((path, ids)) = &files.stop_ids {
+            if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary_size) {
+                let problem = format!("`eos_token_id` names {id}, but the tokenizer has {vocabulary_size} tokens");
+                return Err(malformed(path, problem));
+            }
+            stop_ids.clone_from(ids);
+        }
+        // Answers in training end with the end-of-sequence token, so generation has to stop at it.
+        stop_ids.extend(eos_token_id);
+        let mut seen = HashSet::new();
+        stop_ids.retain(|id| seen.insert(*id));
+        let Some(eos_id) = eos_token_id.or(stop_ids.first().copied()) else {
+            let problem = "it names no `eos_token`, and no `generation_config.json` or `config.json` beside it \
+                           gives an `eos_token_id`, so nothing ends an answer";
+            return Err(malformed(&config_path, problem.into()));
+        };
+        let pad_id = special_id("pad_token")?.unwrap_or(eos_id);
+        let template = match &files.template {
+            Some((path, source)) => Some(ChatTemplate::compile(folder, path, source, &files.special_tokens)?),
+            None => None,
+        };
+        Ok(Tokenizer {
+            folder: folder.to_owned(),
+            template,
+            eos_id,
+            pad_id,
+            unknown_id: unknown_id(&tokenizer),
+            vocabulary_size,
+            fingerprint: fingerprint(&files, &stop_ids, eos_id, pad_id),
+            stop_ids,
+            tokenizer,
+        })
+    }
+
+    /// Fixes the date that a chat template may ask for; without this it is the time of loading. A run that must
+    /// give the same prompts when it is resumed on another day passes the time at which it began.
+    pub fn with_moment(mut self, moment: SystemTime) -> Tokenizer {
+        if let Some(template) = &mut self.template {
+            template.set_moment(moment);
+        }
+        self
+    }
+
+    /// Token ids of `text`. Nothing is put before or after; special tokens written in the text are recognised.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let encoding = self
+            .tokenizer
+            .encode_fast(text, false)
+            .map_err(|error| self.cannot("encode", text, &error))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// As [`encode`](Self::encode), but an error names the first character that has no token: one that becomes the
+    /// unknown token, or one that the tokenizer drops. Whitespace counts only if it becomes the unknown token.
+    pub fn encode_lossless(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let encoding = self
+            .tokenizer
+            .encode_char_offsets(text, false)
+            .map_err(|error| self.cannot("encode", text, &error))?;
+        let characters: Vec<char> = text.chars().collect();
+        let unknown = encoding
+            .get_ids()
+            .iter()
+            .zip(encoding.get_offsets())
+            .find_map(|(&id, &(start, end))| {
+                // The unknown token may also be spelt out in the text.
+                let is_lost = Some(id) == self.unknown_id && !self.spells(id, characters.get(start..end)?);
+                is_lost.then_some(start)
+            });
+        let lost = match unknown {
+            Some(index) => Some(index),
+            None => self.first_dropped(&characters)?,
+        };
+        match lost {
+            None => Ok(encoding.get_ids().to_vec()),
+            Some(index) => Err(TextError::Unrepresentable {
+                folder: self.folder.clone(),
+                character: characters[index],
+                position: index + 1,
+                excerpt: characters[index.saturating_sub(20)..characters.len().min(index + 20)]
+                    .iter()
+                    .collect(),
+            }),
+        }
+    }
+
+    /// A model without an unknown token passes over what it does not know, and its offsets shift, so that each
+    /// character has to be tried alone.
+    fn first_dropped(&self, characters: &[char]) -> Result<Option<usize>, TextError> {
+        let mut seen = HashSet::new();
+        for (index, &character) in characters.iter().enumerate() {
+            if !character.is_whitespace()
+                && seen.insert(character)
+                && self.encode(character.encode_utf8(&mut [0; 4]))?.is_empty()
+            {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The text of `ids`; ids that the tokenizer does not have add nothing.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
+        self.tokenizer
+            .decode(ids, skip_special)
+            .map_err(|error| self.cannot("decode", &format!("{:?}", &ids[..ids.len().min(8)]), &error))
+    }
+
+    /// The conversation as the model's chat template writes it; `add_generation_prompt` opens the assistant's turn.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TextError> {
+        match &self.template {
+            Some(template) => template.render(messages, add_generation_prompt),
+            None => Err(TextError::NoTemplate {
+                folder: self.folder.clone(),
+            }),
+        }
+    }
+
+    /// [`render`](Self::render), then [`encode`](Self::encode).
+    pub fn encode_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Vec<u32>, TextError> {
+        self.encode(&self.render(messages, add_generation_prompt)?)
+    }
+
+    /// The ids that end a generation: `eos_token_id` of the generation configuration (else of the model's), and
+    /// [`eos_id`](Self::eos_id). Never empty, no id twice.
+    pub fn stop_ids(&self) -> &[u32] {
+        &self.stop_ids
+    }
+
+    /// The token that ends an answer: `eos_token`, else the first stop id.
+    pub fn eos_id(&self) -> u32 {
+        self.eos_id
+    }
+
+    /// The token that fills up: `pad_token`, else [`eos_id`](Self::eos_id).
+    pub fn pad_id(&self) -> u32 {
+        self.pad_id
+    }
+
+    /// The largest token id, plus one. The model's embedding may have more rows.
+    pub fn vocabulary_size(&self) -> usize {
+        self.vocabulary_size
+    }
+
+    /// The token that text becomes which the tokenizer cannot represent, if it has one.
+    pub fn unknown_id(&self) -> Option<u32> {
+        self.unknown_id
+    }
+
+    /// A SHA-256 in hexadecimal of all that decides between text and ids: equal folders give equal ones.
+    pub fn fingerprint(&self) -> String {
+        self.fingerprint.clone()
+    }
+
+    fn spells(&self, id: u32, characters: &[char]) -> bool {
+        self.tokenizer
+            .id_to_token(id)
+            .is_some_and(|token| token.chars().eq(characters.iter().copied()))
+    }
+
+    fn cannot(&self, verb: &str, what: &str, error: &tokenizers::Error) -> TextError {
+        let excerpt: String = what.chars().take(40).collect();
+        TextError::Tokenizer {
+            folder: self.folder.clone(),
+            action: format!("{verb} {excerpt:?}"),
+            problem: error.to_string(),
+        }
+    }
+}
+
+fn vocabulary_size(tokenizer: &tokenizers::Tokenizer) -> usize {
+    tokenizer
+        .get_vocab(true)
+        .into_values()
+        .max()
+        .map_or(0, |id| id as usize + 1)
+}
+
+fn unknown_id(tokenizer: &tokenizers::Tokenizer) -> Option<u32> {
+    let token = match tokenizer.get_model() {
+        ModelWrapper::BPE(model) => model.unk_token.clone(),
+        ModelWrapper::WordPiece(model) => Some(model.unk_token.clone()),
+        ModelWrapper::WordLevel(model) => Some(model.unk_token.clone()),
+        // The unigram model keeps its id private.
+        ModelWrapper::Unigram(model) => {
+            let id = serde_json::to_value(model).ok()?["unk_id"].as_u64()?;
+            return u32::try_from(id).ok();
+        }
+    };
+    tokenizer.token_to_id(&token?)
+}
+
+fn fingerprint(files: &Folder, stop_ids: &[u32], eos_id: u32, pad_id: u32) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |part: &str| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    add(&files.tokenizer);
+    add(files.template.as_ref().map_or("", |(_, source)| source));
+    for (name, text) in &files.special_tokens {
+        add(name);
+        add(text);
+    }
+    add(&format!("{stop_ids:?} {eos_id} {pad_id}"));
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
