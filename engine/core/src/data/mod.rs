@@ -1,0 +1,13 @@
+//! What crosses the edges of a pipeline: plain vectors, never tensors.
+
+mod metrics;
+mod pack;
+mod rollout;
+mod seed;
+
+pub use metrics::{Metrics, mean, standard_deviation};
+pub use pack::{AdamW, KlEstimator, Loss, Pack, PolicyLoss, Sequence, SequenceSums};
+pub use rollout::{
+    Batch, DropReason, FinishReason, Group, Message, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun,
+};
+pub use seed::{Seed, permutation};

@@ -1,0 +1,223 @@
+//! What a configured node promises and needs, in terms that the compiler's passes share.
+
+use std::path::PathBuf;
+
+use super::{Arity, Field, PortType};
+
+/// Everything the compiler knows of a node beyond its text.
+#[derive(Debug, Clone)]
+pub struct Contract {
+    /// Input ports.
+    pub inputs: Vec<Input>,
+    /// Output ports; the first is meant where a reference names no port.
+    pub outputs: Vec<Output>,
+    /// Names of other things that the config mentions.
+    pub uses: Vec<Use>,
+    /// What it is in a run.
+    pub role: Role,
+}
+
+/// An input port.
+#[derive(Debug, Clone)]
+pub struct Input {
+    /// Key under `inputs`.
+    pub name: &'static str,
+    /// What it takes.
+    pub port_type: PortType,
+    /// How many.
+    pub arity: Arity,
+    /// Fields that must have been added upstream.
+    pub needs: Vec<Field>,
+}
+
+impl Input {
+    /// An input of exactly one node.
+    pub fn one(name: &'static str, port_type: PortType) -> Self {
+        Self { name, port_type, arity: Arity::One, needs: Vec::new() }
+    }
+
+    /// The same, with another arity.
+    #[must_use]
+    pub fn arity(mut self, arity: Arity) -> Self {
+        self.arity = arity;
+        self
+    }
+
+    /// The same, with fields that must be there.
+    #[must_use]
+    pub fn needs(mut self, fields: &[Field]) -> Self {
+        self.needs.extend_from_slice(fields);
+        self
+    }
+}
+
+/// An output port. `groups` and `batch` carry on the fields that came in.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Name after the dot in `node.port`.
+    pub name: &'static str,
+    /// What it gives.
+    pub port_type: PortType,
+    /// Fields that this node adds.
+    pub adds: Vec<Field>,
+}
+
+impl Output {
+    /// An output that adds no fields.
+    pub fn new(name: &'static str, port_type: PortType) -> Self {
+        Self { name, port_type, adds: Vec::new() }
+    }
+
+    /// The same, with fields that this node adds.
+    #[must_use]
+    pub fn adds(mut self, fields: &[Field]) -> Self {
+        self.adds.extend_from_slice(fields);
+        self
+    }
+}
+
+/// A name in the config of something declared elsewhere.
+#[derive(Debug, Clone)]
+pub struct Use {
+    /// The key that holds the name.
+    pub key: &'static str,
+    /// The name.
+    pub name: String,
+    /// What must have that name.
+    pub target: Target,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A key of `pools`.
+    Pool,
+    /// A key of `models`.
+    Model,
+    /// The state of a node with an output of this type. Not an edge: cycles through state are what training is.
+    State(PortType),
+}
+
+/// What to do with a prompt above the limit.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum OverLong {
+    /// Leave the row out, and count it.
+    #[default]
+    Skip,
+    /// Refuse to run.
+    Error,
+}
+
+/// A file of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetSource {
+    /// Absolute once resolved.
+    pub path: PathBuf,
+    /// Leading share of the rows that is used, in (0, 1].
+    pub sample_ratio: f64,
+}
+
+/// What a node is in a run, with the numbers that the passes reckon with.
+#[derive(Debug, Clone)]
+pub enum Role {
+    /// Draws prompts.
+    Sampler {
+        /// Where rows come from.
+        dataset: DatasetSource,
+        /// Samples that each prompt gets.
+        samples_per_prompt: u32,
+        /// Bound on the prompt's tokens; none: the context is the bound.
+        max_prompt_tokens: Option<u32>,
+        /// What happens above it.
+        over_long: OverLong,
+    },
+    /// Generates.
+    Engine {
+        /// Prompt and response together.
+        max_context_tokens: u32,
+        /// Rollouts in flight; none: the worker chooses.
+        max_concurrent_rollouts: Option<u32>,
+        /// Share of the device's memory.
+        memory_fraction: f64,
+        /// Accelerators that one copy of the model takes.
+        tensor_parallel: u32,
+    },
+    /// Turns prompts into groups.
+    AgentLoop {
+        /// Bound on a response.
+        max_new_tokens: u32,
+        /// Lower bound on a response.
+        min_new_tokens: u32,
+        /// See [`crate::data::Sampling::temperature`].
+        temperature: f64,
+        /// See [`crate::data::Sampling::top_p`].
+        top_p: f64,
+        /// See [`crate::data::Sampling::top_k`].
+        top_k: u32,
+    },
+    /// Gives rewards.
+    Judger {
+        /// Rows must have a ground truth.
+        needs_ground_truth: bool,
+    },
+    /// Keeps groups back.
+    Filter {
+        /// Rounds of asking again in one step.
+        max_refill: u32,
+        /// When those are used up, groups that were kept back fill the step; otherwise the run ends.
+        fill: bool,
+    },
+    /// Makes steps of a stream.
+    Buffer {
+        /// Groups in a step.
+        prompts_per_step: u32,
+        /// Weights of the inputs by node name; empty: equal.
+        mix: Vec<(String, f64)>,
+    },
+    /// Rewards to advantages.
+    Advantage {
+        /// Fewer samples of a prompt make no sense to it.
+        min_samples_per_prompt: u32,
+    },
+    /// Log-probs of a frozen copy.
+    Reference,
+    /// Learns from steps.
+    Trainer {
+        /// Each over an equal share of the step's groups.
+        optimizer_steps: u32,
+        /// Tokens that go through the model together.
+        max_tokens_per_pack: u32,
+        /// Workers that share one sequence.
+        sequence_parallel: u32,
+        /// Learning-rate warm-up.
+        warmup_steps: u32,
+    },
+    /// Learns from examples, once, before the first step.
+    SftTrainer {
+        /// Tokens that go through the model together.
+        max_tokens_per_pack: u32,
+    },
+    /// Brings weights to an engine.
+    WeightSync {
+        /// The engine node.
+        to: String,
+        /// Every so many train steps.
+        every_steps: u32,
+    },
+    /// Measures.
+    Evaluator {
+        /// Whether it fires at all; if not, what only it needs is left out.
+        enabled: bool,
+        /// Before the first train step.
+        at_start: bool,
+        /// Every so many train steps.
+        every_steps: Option<u32>,
+        /// After the last one.
+        at_end: bool,
+        /// At most so many prompts.
+        limit: Option<u32>,
+    },
+}

@@ -1,0 +1,21 @@
+//! What a node kind is: a config that says what it promises and needs, and that builds the running stage.
+//!
+//! A kind is one type implementing [`NodeConfig`] and one line in the list of kinds. The compiler sees kinds only
+//! through [`Contract`]: ports, fields, references and a [`Role`] with the numbers that its passes reckon with.
+
+mod choice;
+mod contract;
+mod node;
+mod numbers;
+mod port;
+mod stage;
+
+pub use choice::{Choice, ChoiceOf};
+pub use contract::{Contract, DatasetSource, Input, OverLong, Output, Role, Target, Use};
+pub use node::{AnyConfig, Kind, NodeConfig};
+pub use numbers::{ByteSize, Fraction, NonNegative, OpenFraction, Positive};
+pub use port::{Arity, Field, PortType};
+pub use stage::{
+    AgentLoop, BatchStage, Buffer, Evaluator, GroupStage, GroupTask, Source, Stage, StageError, Trainer, WarmUp,
+    WeightSync,
+};

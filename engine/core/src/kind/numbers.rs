@@ -1,0 +1,183 @@
+//! Numbers that know their bounds, so that a value out of bounds is a fault at its place in the file.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+macro_rules! bounded {
+    ($(#[$doc:meta])* $name:ident, $within:expr, $expected:literal, $schema:tt) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(f64);
+
+        impl $name {
+            /// The number, if it is within bounds.
+            pub fn new(value: f64) -> Option<Self> {
+                let within: fn(f64) -> bool = $within;
+                within(value).then_some(Self(value))
+            }
+
+            /// The number.
+            pub fn get(self) -> f64 {
+                self.0
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let value = f64::deserialize(deserializer)?;
+                Self::new(value)
+                    .ok_or_else(|| de::Error::invalid_value(de::Unexpected::Float(value), &$expected))
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+bounded!(
+    /// Above 0.
+    Positive, |value| value > 0.0 && value.is_finite(), "a number above 0", { "type": "number", "exclusiveMinimum": 0 }
+);
+bounded!(
+    /// 0 or above.
+    NonNegative, |value| value >= 0.0 && value.is_finite(), "a number of at least 0", { "type": "number", "minimum": 0 }
+);
+bounded!(
+    /// Above 0, at most 1.
+    Fraction, |value| value > 0.0 && value <= 1.0, "a number above 0 and at most 1",
+    { "type": "number", "exclusiveMinimum": 0, "maximum": 1 }
+);
+bounded!(
+    /// At least 0, below 1.
+    OpenFraction, |value| (0.0..1.0).contains(&value), "a number of at least 0 and below 1",
+    { "type": "number", "minimum": 0, "exclusiveMaximum": 1 }
+);
+
+/// A number of bytes, written `16GiB`, `512MiB` or as a plain number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+const UNITS: [(&str, u64); 8] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("B", 1),
+];
+
+impl ByteSize {
+    /// Reads `16GiB`; none where the number or the unit is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (number, unit) = UNITS
+            .iter()
+            .find_map(|(unit, bytes)| text.strip_suffix(unit).map(|number| (number.trim(), *bytes)))
+            .unwrap_or((text, 1));
+        let number: f64 = number.parse().ok()?;
+        let bytes = number * unit as f64;
+        (bytes >= 0.0 && bytes < u64::MAX as f64).then_some(Self(bytes as u64))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exact = UNITS.iter().find(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes));
+        let (unit, bytes) = exact.unwrap_or(&("B", 1));
+        write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = ByteSize;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as `16GiB`")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<ByteSize, E> {
+                Ok(ByteSize(value))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<ByteSize, E> {
+                u64::try_from(value)
+                    .map(ByteSize)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<ByteSize, E> {
+                ByteSize::parse(value).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for ByteSize {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "ByteSize".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string", "pattern": "^[0-9.]+ *([KMGT]iB|[MGT]?B)?$" },
+                { "type": "integer", "minimum": 0 }
+            ]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_and_print() {
+        for (text, bytes, printed) in [
+            ("16GiB", 16 << 30, "16GiB"),
+            ("1.5GiB", 1_610_612_736, "1536MiB"),
+            ("1000", 1000, "1000B"),
+            ("2GB", 2_000_000_000, "2GB"),
+            ("0B", 0, "0B"),
+        ] {
+            assert_eq!(ByteSize::parse(text), Some(ByteSize(bytes)), "{text}");
+            assert_eq!(ByteSize(bytes).to_string(), printed);
+            assert_eq!(ByteSize::parse(printed), Some(ByteSize(bytes)));
+        }
+        for text in ["", "GiB", "-1GiB", "1QiB", "nan"] {
+            assert_eq!(ByteSize::parse(text), None, "{text}");
+        }
+    }
+}

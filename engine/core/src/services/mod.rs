@@ -1,0 +1,163 @@
+//! What nodes are given instead of a way to the outside world.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::data::{AdamW, FinishReason, Loss, Message, Pack, Row, Sampling, Seed, SequenceSums, VersionRun};
+
+/// A service could not do what was asked. The text says what, where and what to do.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct ServiceError(pub String);
+
+/// All samples of one prompt, asked for together.
+#[derive(Debug, Clone)]
+pub struct GenerateRequest {
+    /// The prompt; the same for all samples.
+    pub prompt_ids: Vec<u32>,
+    /// One a sample.
+    pub seeds: Vec<u64>,
+    /// Tokens that end a response.
+    pub stop_ids: Vec<u32>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+}
+
+/// One generated response.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Tokens drawn.
+    pub ids: Vec<u32>,
+    /// Their log-probs under the distribution they were drawn from.
+    pub logprobs: Vec<f32>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Which weights drew them.
+    pub policy_version: Vec<VersionRun>,
+}
+
+/// Generates responses. Requests are independent of each other and may be made by thousands at once.
+#[async_trait]
+pub trait Engine: Send + Sync {
+    /// Samples of one prompt, in the order of the seeds. Dropping the future calls the request off.
+    async fn generate(&self, request: GenerateRequest) -> Result<Vec<Sample>, ServiceError>;
+
+    /// From now on tokens are drawn by the weights of train step `version`; caches of older ones are dropped.
+    async fn set_version(&self, version: u64) -> Result<(), ServiceError>;
+}
+
+/// Which weights a log-prob is taken under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weights {
+    /// Those being trained.
+    Current,
+    /// The copy made by `freeze`.
+    Frozen,
+}
+
+/// What one optimizer step did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OptimizerReport {
+    /// The gradient's 2-norm before clipping.
+    pub grad_norm: f64,
+    /// The norm was not finite: nothing was changed.
+    pub skipped: bool,
+}
+
+/// A file of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFile {
+    /// Name within the folder.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256, in hexadecimal.
+    pub sha256: String,
+}
+
+/// Trains one model.
+#[async_trait]
+pub trait Learner: Send + Sync {
+    /// Fresh moments and counters.
+    async fn start_training(&self, optimizer: &AdamW) -> Result<(), ServiceError>;
+
+    /// Log-probs of the response tokens of each sequence.
+    async fn logprobs(
+        &self,
+        weights: Weights,
+        pack: &Pack,
+        chunk_tokens: u32,
+    ) -> Result<Vec<Vec<f32>>, ServiceError>;
+
+    /// Adds the gradient of `sum(token losses) / denominator`.
+    async fn train_pack(
+        &self,
+        pack: &Pack,
+        loss: &Loss,
+        denominator: f64,
+        chunk_tokens: u32,
+    ) -> Result<Vec<SequenceSums>, ServiceError>;
+
+    /// Applies the gradient and clears it.
+    async fn optimizer_step(&self, learning_rate: f64) -> Result<OptimizerReport, ServiceError>;
+
+    /// Keeps a copy of the weights as they are.
+    async fn freeze(&self) -> Result<(), ServiceError>;
+
+    /// Writes `model.safetensors` in the type the model came in.
+    async fn export(&self, folder: &Path) -> Result<(), ServiceError>;
+}
+
+/// Text to token ids and back.
+pub trait Tokenizer: Send + Sync {
+    /// A chat through the model's template, ending where the answer begins.
+    fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError>;
+    /// Plain text, with nothing added.
+    fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError>;
+    /// Text without special tokens.
+    fn decode(&self, ids: &[u32]) -> String;
+    /// Tokens that end a response; the first is appended to examples.
+    fn stop_ids(&self) -> &[u32];
+}
+
+/// Is told how far things are.
+pub trait Observer: Send + Sync {
+    /// `done` of `total` units of `what` (such as "warm_up: batches").
+    fn progress(&self, node: &str, what: &str, done: u64, total: u64);
+    /// Something a person should see, once.
+    fn notice(&self, node: &str, text: &str);
+}
+
+/// Where nodes find each other's state and the outside, by name, when they are built. Names were checked by the compiler.
+pub trait Services: Send + Sync {
+    /// The run's seed.
+    fn seed(&self) -> Seed;
+    /// The name of the node at an input that takes exactly one.
+    fn input(&self, node: &str, input: &str) -> Result<String, ServiceError>;
+    /// Rows of a sampler, checked and tokenized.
+    fn rows(&self, sampler: &str) -> Result<Arc<Vec<Arc<Row>>>, ServiceError>;
+    /// The engine of a `rollout_engine` node.
+    fn engine(&self, node: &str) -> Result<Arc<dyn Engine>, ServiceError>;
+    /// Tokenizer of the model that an engine node serves.
+    fn tokenizer(&self, engine: &str) -> Result<Arc<dyn Tokenizer>, ServiceError>;
+    /// Who trains a model.
+    fn learner(&self, model: &str) -> Result<Arc<dyn Learner>, ServiceError>;
+}
+
+/// What a node is told each time it fires.
+#[derive(Clone)]
+pub struct Context {
+    /// The node's name.
+    pub node: Arc<str>,
+    /// The train step, from 1; 0 before the first.
+    pub step: u64,
+    /// Train steps in the whole run.
+    pub total_steps: u64,
+    /// The run's seed.
+    pub seed: Seed,
+    /// Who is told about progress.
+    pub observer: Arc<dyn Observer>,
+}

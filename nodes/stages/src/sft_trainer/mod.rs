@@ -1,0 +1,150 @@
+//! `sft_trainer`: learns from examples, once, before the first train step.
+//!
+//! An example is the prompt through the chat template, then the answer, then the stop token; answer and stop token are
+//! trained.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rlpipe_core::data::{AdamW, Loss, Metrics, Row, Sequence, mean};
+use rlpipe_core::kind::{
+    Choice, Contract, Input, NodeConfig, NonNegative, Output, PortType, Role, Source, Stage, StageError, Target, Use,
+    WarmUp,
+};
+use rlpipe_core::services::{Context, Learner, ServiceError, Services};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::learning::{LrSchedule, Optimizer, Schedule, default_chunk, default_max_grad_norm, default_pack, pack};
+
+/// Learns from examples before the first train step.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SftTrainerConfig {
+    /// The pool it runs in.
+    pool: String,
+    /// The model it trains: the trainer's, which begins with what is learnt here and a fresh optimizer.
+    model: String,
+    /// How often it goes through the examples.
+    #[serde(default = "one")]
+    epochs: NonZeroU32,
+    /// Examples in one optimizer step; the last of an epoch may have fewer.
+    batch_size: NonZeroU32,
+    /// What turns gradients into steps.
+    optimizer: Choice<Optimizer>,
+    /// Gradients with a larger 2-norm are scaled down to it. 0 leaves them.
+    #[serde(default = "default_max_grad_norm")]
+    max_grad_norm: NonNegative,
+    /// How the learning rate goes over the optimizer steps.
+    #[serde(default)]
+    lr_schedule: Schedule,
+    /// Tokens that go through the model together.
+    #[serde(default = "default_pack")]
+    max_tokens_per_pack: NonZeroU32,
+    /// Tokens whose logits exist at the same time.
+    #[serde(default = "default_chunk")]
+    logprob_chunk_tokens: NonZeroU32,
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+impl NodeConfig for SftTrainerConfig {
+    const KIND: &'static str = "sft_trainer";
+    const SUMMARY: &'static str = "Learns from examples, once, before the first train step.";
+    const EXAMPLE: &'static str = "\
+type: sft_trainer
+inputs: { examples: lessons.examples }
+pool: gpu
+model: policy
+epochs: 2
+batch_size: 64
+optimizer: { adamw: { lr: 1e-5 } }
+";
+
+    fn contract(&self) -> Contract {
+        Contract {
+            inputs: vec![Input::one("examples", PortType::Examples)],
+            outputs: vec![Output::new("weights", PortType::Weights)],
+            uses: vec![
+                Use { key: "pool", name: self.pool.clone(), target: Target::Pool },
+                Use { key: "model", name: self.model.clone(), target: Target::Model },
+            ],
+            role: Role::SftTrainer { max_tokens_per_pack: self.max_tokens_per_pack.get() },
+        }
+    }
+
+    fn build(&self, _node: &str, services: &dyn Services) -> Result<Stage, ServiceError> {
+        Ok(Stage::WarmUp(Box::new(SftTrainer {
+            learner: services.learner(&self.model)?,
+            optimizer: self.optimizer.adamw(self.max_grad_norm),
+            peak_lr: self.optimizer.lr(),
+            lr_schedule: self.lr_schedule.0.clone(),
+            epochs: self.epochs.get().into(),
+            batch_size: self.batch_size.get().into(),
+            max_tokens_per_pack: self.max_tokens_per_pack.get() as usize,
+            chunk_tokens: self.logprob_chunk_tokens.get(),
+        })))
+    }
+}
+
+struct SftTrainer {
+    learner: Arc<dyn Learner>,
+    optimizer: AdamW,
+    peak_lr: f64,
+    lr_schedule: LrSchedule,
+    epochs: u64,
+    batch_size: u64,
+    max_tokens_per_pack: usize,
+    chunk_tokens: u32,
+}
+
+fn example(row: &Row) -> Sequence {
+    let mut ids = row.prompt_ids.clone();
+    ids.extend_from_slice(&row.answer_ids);
+    Sequence {
+        ids,
+        prompt_tokens: row.prompt_ids.len() as u32,
+        mask: vec![true; row.answer_ids.len()],
+        temperature: 1.0,
+        ..Sequence::default()
+    }
+}
+
+#[async_trait]
+impl WarmUp for SftTrainer {
+    async fn run(&mut self, examples: &dyn Source, context: &Context) -> Result<Metrics, StageError> {
+        self.learner.start_training(&self.optimizer).await?;
+        let batches = examples.rows().div_ceil(self.batch_size);
+        let total = batches * self.epochs;
+        let (mut losses, mut skipped) = (Vec::new(), 0.0);
+        for batch in 0..total {
+            context.observer.progress(&context.node, "batches", batch, total);
+            let (epoch, place) = (batch / batches, batch % batches);
+            let start = epoch * examples.rows() + place * self.batch_size;
+            let end = (start + self.batch_size).min((epoch + 1) * examples.rows());
+            let sequences: Vec<Sequence> = (start..end).map(|position| example(&examples.row(position))).collect();
+            let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
+            let mut loss = 0.0;
+            for range in pack(&sequences, self.max_tokens_per_pack) {
+                let part = sequences[range].to_vec();
+                let sums =
+                    self.learner.train_pack(&part, &Loss::CrossEntropy, tokens as f64, self.chunk_tokens).await?;
+                loss += sums.iter().map(|sums| sums.loss).sum::<f64>();
+            }
+            let learning_rate = self.lr_schedule.rate(self.peak_lr, batch + 1, total);
+            skipped += f64::from(u8::from(self.learner.optimizer_step(learning_rate).await?.skipped));
+            losses.push(loss / tokens.max(1) as f64);
+        }
+        context.observer.progress(&context.node, "batches", total, total);
+        let last = losses.len().saturating_sub(batches as usize);
+        let mut metrics = Metrics::default();
+        metrics.set("sft/loss_first", losses.first().copied().unwrap_or(0.0));
+        metrics.set("sft/loss_last_epoch", mean(&losses[last..]));
+        metrics.set("sft/optimizer_steps", total as f64);
+        metrics.set("sft/optimizer_skipped", skipped);
+        Ok(metrics)
+    }
+}

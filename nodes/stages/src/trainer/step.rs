@@ -1,0 +1,195 @@
+//! One train step.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rlpipe_core::data::{AdamW, Batch, Group, Loss, Metrics, Rollout, Sequence, SequenceSums, mean};
+use rlpipe_core::kind::{StageError, Trainer};
+use rlpipe_core::services::{Context, Learner, Weights};
+use serde_json::{Value, json};
+
+use super::config::OldLogprobs;
+use crate::learning::{LrSchedule, pack};
+
+/// The running trainer.
+pub struct TrainStep {
+    pub learner: Arc<dyn Learner>,
+    pub optimizer: AdamW,
+    pub peak_lr: f64,
+    pub lr_schedule: LrSchedule,
+    pub optimizer_steps: usize,
+    pub max_tokens_per_pack: usize,
+    pub old_logprobs: OldLogprobs,
+    pub loss: Loss,
+    pub chunk_tokens: u32,
+    /// Optimizer steps skipped so far because of a gradient that was not finite.
+    pub skipped: u64,
+}
+
+/// A rollout as the learner sees it. One without an advantage has no trained token.
+pub fn sequence(group: &Group, rollout: &Rollout) -> Sequence {
+    let advantage = rollout.advantage.unwrap_or(0.0) as f32;
+    let mut ids = group.row.prompt_ids.clone();
+    ids.extend_from_slice(&rollout.response_ids);
+    Sequence {
+        ids,
+        prompt_tokens: group.row.prompt_ids.len() as u32,
+        mask: rollout.mask.clone(),
+        temperature: rollout.temperature,
+        advantages: vec![advantage; rollout.response_ids.len()],
+        old_logprobs: Vec::new(),
+        rollout_logprobs: rollout.logprobs.clone(),
+        reference_logprobs: rollout.reference_logprobs.clone().unwrap_or_default(),
+    }
+}
+
+/// What the optimizer steps of one train step did.
+#[derive(Default)]
+struct Tally {
+    sums: SequenceSums,
+    losses: Vec<f64>,
+    grad_norms: Vec<f64>,
+    skipped: u64,
+    /// Optimizer steps without a token to train.
+    empty: u64,
+    tokens: usize,
+}
+
+#[async_trait]
+impl Trainer for TrainStep {
+    async fn begin(&mut self) -> Result<(), StageError> {
+        Ok(self.learner.start_training(&self.optimizer).await?)
+    }
+
+    async fn train(&mut self, batch: &Batch, context: &Context) -> Result<Metrics, StageError> {
+        let learning_rate = self.lr_schedule.rate(self.peak_lr, context.step, context.total_steps);
+        let share = batch.groups.len().div_ceil(self.optimizer_steps).max(1);
+        let mut shares: Vec<Vec<Sequence>> =
+            batch.groups.chunks(share).map(|groups| groups.iter().flat_map(sequences).collect()).collect();
+        match self.old_logprobs {
+            OldLogprobs::Rollout => {
+                for sequence in shares.iter_mut().flatten() {
+                    sequence.old_logprobs.clone_from(&sequence.rollout_logprobs);
+                }
+            }
+            // With one optimizer step the policy is still the old one: its own log-probs are exact.
+            OldLogprobs::Recompute if shares.len() > 1 => {
+                for share in &mut shares {
+                    self.recompute(share).await?;
+                }
+            }
+            OldLogprobs::Recompute => {}
+        }
+        let mut tally = Tally::default();
+        let total = shares.len() as u64;
+        for (index, share) in shares.iter().enumerate() {
+            context.observer.progress(&context.node, "optimizer steps", index as u64, total);
+            self.optimizer_step(share, learning_rate, &mut tally).await?;
+        }
+        self.skipped += tally.skipped;
+        Ok(self.metrics(&tally, learning_rate))
+    }
+
+    async fn export(&self, folder: &Path) -> Result<(), StageError> {
+        Ok(self.learner.export(folder).await?)
+    }
+
+    fn snapshot(&self) -> Value {
+        json!({ "skipped_optimizer_steps": self.skipped })
+    }
+
+    fn restore(&mut self, state: Value) -> Result<(), StageError> {
+        self.skipped = state["skipped_optimizer_steps"]
+            .as_u64()
+            .ok_or_else(|| StageError("the checkpoint's trainer state has no `skipped_optimizer_steps`".to_owned()))?;
+        Ok(())
+    }
+}
+
+/// A group's rollouts that are trained: those that a judger gave a reward.
+fn sequences(group: &Group) -> impl Iterator<Item = Sequence> + '_ {
+    group.rollouts.iter().filter(|rollout| rollout.advantage.is_some()).map(|rollout| sequence(group, rollout))
+}
+
+impl TrainStep {
+    async fn recompute(&self, sequences: &mut [Sequence]) -> Result<(), StageError> {
+        for range in pack(sequences, self.max_tokens_per_pack) {
+            let part = sequences[range.clone()].to_vec();
+            let logprobs = self.learner.logprobs(Weights::Current, &part, self.chunk_tokens).await?;
+            for (sequence, logprobs) in sequences[range].iter_mut().zip(logprobs) {
+                sequence.old_logprobs = logprobs;
+            }
+        }
+        Ok(())
+    }
+
+    async fn optimizer_step(
+        &self,
+        sequences: &[Sequence],
+        learning_rate: f64,
+        tally: &mut Tally,
+    ) -> Result<(), StageError> {
+        let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
+        if tokens == 0 {
+            tally.empty += 1;
+            return Ok(());
+        }
+        let mut share = SequenceSums::default();
+        for range in pack(sequences, self.max_tokens_per_pack) {
+            let part = sequences[range].to_vec();
+            tally.tokens += part.iter().map(|sequence| sequence.ids.len()).sum::<usize>();
+            for sums in self.learner.train_pack(&part, &self.loss, tokens as f64, self.chunk_tokens).await? {
+                accumulate(&mut share, &sums);
+            }
+        }
+        let report = self.learner.optimizer_step(learning_rate).await?;
+        tally.skipped += u64::from(report.skipped);
+        tally.grad_norms.push(report.grad_norm);
+        tally.losses.push((share.loss + self.kl_coefficient() * share.kl) / tokens as f64);
+        accumulate(&mut tally.sums, &share);
+        Ok(())
+    }
+
+    fn kl_coefficient(&self) -> f64 {
+        match &self.loss {
+            Loss::Policy(policy) => policy.kl.map_or(0.0, |(_, coefficient)| coefficient),
+            Loss::CrossEntropy => 0.0,
+        }
+    }
+
+    fn metrics(&self, tally: &Tally, learning_rate: f64) -> Metrics {
+        let per_token = |sum: f64| sum / f64::from(tally.sums.tokens.max(1));
+        let mut metrics = Metrics::default();
+        metrics.set("loss", mean(&tally.losses));
+        metrics.set("grad_norm", mean(&tally.grad_norms));
+        metrics.set("lr", learning_rate);
+        metrics.set("parity/logprob_abs_diff_mean", per_token(tally.sums.logprob_abs_diff));
+        metrics.set("parity/logprob_abs_diff_max", tally.sums.logprob_abs_diff_max);
+        metrics.set("policy/ratio_mean", per_token(tally.sums.ratio));
+        metrics.set("policy/clipped_low", per_token(tally.sums.clipped_low));
+        metrics.set("policy/clipped_high", per_token(tally.sums.clipped_high));
+        metrics.set("policy/entropy", per_token(tally.sums.entropy));
+        if matches!(&self.loss, Loss::Policy(policy) if policy.kl.is_some()) {
+            metrics.set("policy/kl", per_token(tally.sums.kl));
+        }
+        metrics.set("train/tokens", tally.tokens as f64);
+        metrics.set("train/response_tokens", f64::from(tally.sums.tokens));
+        metrics.set("optimizer/skipped", tally.skipped as f64);
+        metrics.set("optimizer/skipped_total", self.skipped as f64);
+        metrics.set("optimizer/empty", tally.empty as f64);
+        metrics
+    }
+}
+
+fn accumulate(into: &mut SequenceSums, sums: &SequenceSums) {
+    into.tokens += sums.tokens;
+    into.loss += sums.loss;
+    into.kl += sums.kl;
+    into.ratio += sums.ratio;
+    into.clipped_low += sums.clipped_low;
+    into.clipped_high += sums.clipped_high;
+    into.logprob_abs_diff += sums.logprob_abs_diff;
+    into.logprob_abs_diff_max = into.logprob_abs_diff_max.max(sums.logprob_abs_diff_max);
+    into.entropy += sums.entropy;
+}
