@@ -1,0 +1,47 @@
+//! The codes that diagnostics carry, with what `rlpipe explain` says of each.
+//!
+//! A code is stable: it keeps its meaning for ever, and one that is no longer given is not given to something else.
+//! To add one, add a `static` to the file of its hundred and its name to the list there.
+//! A new hundred is a new file, named in two lines here.
+
+use std::sync::LazyLock;
+
+mod rl01;
+
+use rl01::LIST_RL01;
+pub use rl01::*;
+
+/// One kind of finding.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Such as `RL0402`.
+    pub id: &'static str,
+    /// What was found, in a few words.
+    pub title: &'static str,
+    /// The rest.
+    pub explanation: Explanation,
+}
+
+/// What `rlpipe explain` prints, in Markdown.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// What the finding means.
+    pub meaning: &'static str,
+    /// Why it is one.
+    pub why: &'static str,
+    /// A text that has it.
+    pub example: &'static str,
+    /// How to get rid of it.
+    pub fix: &'static str,
+}
+
+/// The codes of each hundred.
+static LISTS: &[&[&Code]] = &[LIST_RL01];
+
+/// All codes, in order.
+pub static CODES: LazyLock<Vec<&'static Code>> = LazyLock::new(|| LISTS.concat());
+
+/// The code of an id, in any case of letters.
+pub fn code(id: &str) -> Option<&'static Code> {
+    CODES.iter().copied().find(|code| code.id.eq_ignore_ascii_case(id))
+}

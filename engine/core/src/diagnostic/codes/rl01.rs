@@ -1,0 +1,114 @@
+//! Syntax: what keeps a text from being read.
+
+use super::{Code, Explanation};
+
+/// The codes of this hundred.
+pub(super) static LIST_RL01: &[&Code] = &[&RL0101, &RL0102, &RL0103, &RL0104, &RL0105, &RL0106, &RL0107, &RL0108];
+
+/// Syntax error.
+pub static RL0101: Code = Code {
+    id: "RL0101",
+    title: "the text is not valid YAML or TOML",
+    explanation: Explanation {
+        meaning: "The file cannot be read from the marked place on. Nothing else can be said of it until it can.",
+        why: "A reader that guesses on would report faults that are not there, or miss ones that are.",
+        example: "nodes:\n  trainer:\n\ttype: trainer        # indented with a tab\n",
+        fix: "Look at the marked place and the line before it. Usual causes: a tab where YAML wants spaces, keys of one \
+              mapping at different depths, a bracket or quote left open, a value that holds `: ` or ` #` without \
+              quotes. In TOML: text without quotes, and a table header without its closing `]`.",
+    },
+};
+
+/// Duplicate key.
+pub static RL0102: Code = Code {
+    id: "RL0102",
+    title: "a key is given twice in one mapping",
+    explanation: Explanation {
+        meaning: "One mapping has the same key twice. Both places are shown; the check goes on with the first.",
+        why: "Most readers silently take the last one, so an edit to the first has no effect.",
+        example: "nodes:\n  trainer: { type: trainer, pool: gpu, model: policy, pool: judges }\n",
+        fix: "Remove or rename one of the two. To change a few values of a pipeline, put them in an overlay file or \
+              give `--set`. A key beside a YAML merge key (`<<`) is no duplicate of what the merge brings.",
+    },
+};
+
+/// Unquoted reference inside brackets.
+pub static RL0103: Code = Code {
+    id: "RL0103",
+    title: "a `${NAME}` inside brackets is not quoted",
+    explanation: Explanation {
+        meaning: "A value inside `{ }` or `[ ]` holds a `${NAME}` and has no quotes. The check goes on as if it had.",
+        why: "Inside brackets YAML ends a plain value at the first `{` or `}`, so the file does not parse. On a line of \
+              its own (`path: ${NAME}`) the same value needs no quotes.",
+        example: "dataset: { path: ${DATA_PATH} }\n",
+        fix: "Put it in quotes: `dataset: { path: \"${DATA_PATH}\" }`. It still takes the type that is wanted there, a \
+              number for instance. `rlpipe validate --fix` does this.",
+    },
+};
+
+/// Number with a leading zero.
+pub static RL0104: Code = Code {
+    id: "RL0104",
+    title: "a number begins with a zero",
+    explanation: Explanation {
+        meaning: "An unquoted value such as `010` can be read as eight, as ten, or as text.",
+        why: "YAML 1.1 reads it as octal, YAML 1.2 as decimal, and other tools as text; TOML forbids it.",
+        example: "seed: 010\n",
+        fix: "Write `10` for the number ten, `0o10` for the octal number, or `\"010\"` for the text.",
+    },
+};
+
+/// Malformed reference.
+pub static RL0105: Code = Code {
+    id: "RL0105",
+    title: "a `${` does not begin a reference",
+    explanation: Explanation {
+        meaning: "A text holds `${`, but what follows is not `NAME}` or `NAME:-default}`.",
+        why: "Left as it is, a mistyped reference would end up in a path or a command as text.",
+        example: "run:\n  work_dir: ${WORK-DIR}\n",
+        fix: "A name has letters, digits and `_`, and no digit first. The only operator is `:-`, which gives a default; \
+              a default cannot hold a reference or a `}`. Where `${` itself is meant, as in a shell command, write \
+              `$${`.",
+    },
+};
+
+/// Bad `--set` argument.
+pub static RL0106: Code = Code {
+    id: "RL0106",
+    title: "a `--set` argument cannot be read",
+    explanation: Explanation {
+        meaning: "The argument is not `PATH=VALUE`, or its value is not valid YAML.",
+        why: "An argument is an overlay of one value: keys joined with dots, `=`, and the value as it would stand in a \
+              YAML file.",
+        example: "rlpipe run gsm8k.yaml --set nodes.trainer.max_grad_norm\n",
+        fix: "Give `--set nodes.trainer.max_grad_norm=0.5`. Lists are set whole, as in \
+              `--set nodes.buffer.inputs.groups=[scored]`; `null` takes a value away. Quote the argument when the shell \
+              would read its brackets, spaces or `$`.",
+    },
+};
+
+/// Number that cannot be held.
+pub static RL0107: Code = Code {
+    id: "RL0107",
+    title: "a number cannot be held",
+    explanation: Explanation {
+        meaning: "A whole number lies outside 64 bits, or a number is infinite or not a number.",
+        why: "It would be rounded or wrapped silently, and no setting takes an infinite value.",
+        example: "seed: 123456789012345678901234567890\n",
+        fix: "Give a whole number between -9223372036854775808 and 9223372036854775807, or a finite number. Quote it \
+              if it is text. To switch a bound off, leave its key out or give `null`.",
+    },
+};
+
+/// Document too large or too deep.
+pub static RL0108: Code = Code {
+    id: "RL0108",
+    title: "the document is too large, nests too deep, or unfolds to too much",
+    explanation: Explanation {
+        meaning: "A text of more than 4 MiB, a value nested deeper than 64 levels, or anchors that multiply to very \
+                  many values.",
+        why: "No pipeline comes near these bounds, and a file that does would cost memory without end.",
+        example: "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]    # and so on\n",
+        fix: "Check that the file is a pipeline and not a data set; a pipeline names its data by path.",
+    },
+};

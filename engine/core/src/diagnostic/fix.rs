@@ -1,0 +1,37 @@
+//! Changes that remove a fault.
+
+use crate::document::Range;
+
+/// One replacement in one source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fix {
+    /// What it does: "quote it".
+    pub title: String,
+    /// The bytes it replaces; empty to insert.
+    pub range: Range,
+    /// The new bytes.
+    pub replacement: String,
+}
+
+/// `text` with the fixes applied, all of them of this text. Of fixes that overlap the first counts; the others are
+/// left for another round, as are fixes whose range does not lie on whole characters of the text.
+pub fn apply_fixes(text: &str, fixes: &[&Fix]) -> String {
+    let mut ordered: Vec<&Fix> = fixes.to_vec();
+    ordered.sort_by_key(|fix| (fix.range.start, fix.range.end));
+    let mut fixed = String::with_capacity(text.len());
+    let mut copied = 0;
+    let mut last: Option<&Fix> = None;
+    for fix in ordered {
+        let (start, end) = (fix.range.start as usize, fix.range.end as usize);
+        let repeated = last.is_some_and(|last| last.range == fix.range && last.replacement == fix.replacement);
+        if repeated || start < copied || text.get(start..end).is_none() {
+            continue;
+        }
+        fixed.push_str(&text[copied..start]);
+        fixed.push_str(&fix.replacement);
+        copied = end;
+        last = Some(fix);
+    }
+    fixed.push_str(&text[copied..]);
+    fixed
+}

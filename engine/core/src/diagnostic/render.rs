@@ -1,0 +1,230 @@
+//! Diagnostics for people, editors and continuous integration.
+
+use std::fmt::Write as _;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet, normalize_untrusted_str};
+use serde_json::{Value as Json, json};
+
+use super::{Diagnostic, Diagnostics, Label, Severity};
+use crate::document::{Range, SourceId, Sources};
+
+/// Every diagnostic with the text it is about, and a closing line with the counts; empty when there are none.
+pub fn render_full(diagnostics: &Diagnostics, sources: &Sources, color: bool) -> String {
+    let renderer = if color { Renderer::styled() } else { Renderer::plain() }.decor_style(DecorStyle::Ascii);
+    let mut output = String::new();
+    for diagnostic in diagnostics.sorted() {
+        output.push_str(&renderer.render(&groups(diagnostic, sources)));
+        output.push_str("\n\n");
+    }
+    close(&mut output, diagnostics, true);
+    output
+}
+
+/// A line for each diagnostic, and a closing line with the counts; empty when there are none.
+pub fn render_concise(diagnostics: &Diagnostics, sources: &Sources) -> String {
+    let mut output = String::new();
+    for diagnostic in diagnostics.sorted() {
+        let place = match shown_place(diagnostic.primary.range, sources) {
+            Some(place) => format!("{}:{}:{}", place.file, place.line, place.column),
+            None => sources.get(diagnostic.primary.range.source).name.clone(),
+        };
+        let (severity, id) = (diagnostic.severity.as_str(), diagnostic.code.id);
+        let _ = writeln!(
+            output,
+            "{}: {severity}[{id}]: {}",
+            one_line(&place),
+            one_line(&diagnostic.message)
+        );
+    }
+    close(&mut output, diagnostics, false);
+    output
+}
+
+/// An array of objects: `code`, `severity`, `message`, `label`, `file`, `line`, `column`, `end_line`, `end_column`,
+/// `labels`, `notes`, `fix`. Lines and columns count from 1, columns in characters, ends exclusive; they are null
+/// where there is no text, as for the environment.
+pub fn render_json(diagnostics: &Diagnostics, sources: &Sources) -> String {
+    let list: Vec<Json> = diagnostics
+        .sorted()
+        .into_iter()
+        .map(|diagnostic| as_json(diagnostic, sources))
+        .collect();
+    // Plain JSON values always serialize.
+    serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
+}
+
+/// Workflow commands that GitHub shows beside the changed lines.
+pub fn render_github(diagnostics: &Diagnostics, sources: &Sources) -> String {
+    let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
+    let mut output = String::new();
+    for diagnostic in diagnostics.sorted() {
+        let range = diagnostic.primary.range;
+        let _ = write!(output, "::{} ", diagnostic.severity.as_str());
+        if let Some(place) = shown_place(range, sources) {
+            let _ = write!(
+                output,
+                "file={},line={},col={},endLine={},endColumn={},",
+                property(&place.file),
+                place.line,
+                place.column,
+                place.end_line,
+                place.end_column
+            );
+        }
+        let mut message = diagnostic.message.clone();
+        for text in std::iter::once(&diagnostic.primary.text)
+            .chain(&diagnostic.notes)
+            .filter(|text| !text.is_empty())
+        {
+            message.push('\n');
+            message.push_str(text);
+        }
+        let _ = writeln!(output, "title={}::{}", diagnostic.code.id, data(&message));
+    }
+    output
+}
+
+/// "2 errors and 1 warning".
+pub fn count_words(errors: usize, warnings: usize) -> String {
+    let words = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    match (errors, warnings) {
+        (_, 0) => words(errors, "error"),
+        (0, _) => words(warnings, "warning"),
+        _ => format!("{} and {}", words(errors, "error"), words(warnings, "warning")),
+    }
+}
+
+fn close(output: &mut String, diagnostics: &Diagnostics, explain: bool) {
+    let (errors, warnings) = diagnostics.counts();
+    let Some(first) = diagnostics
+        .sorted()
+        .into_iter()
+        .min_by_key(|diagnostic| diagnostic.severity)
+    else {
+        return;
+    };
+    let hint = if explain {
+        format!("; `rlpipe explain {}` says more", first.code.id)
+    } else {
+        String::new()
+    };
+    let _ = writeln!(output, "{}{hint}", count_words(errors, warnings));
+}
+
+/// The place of a range, unless its source has no text.
+fn shown_place(range: Range, sources: &Sources) -> Option<crate::document::Place> {
+    (!sources.get(range.source).text.is_empty()).then(|| sources.place(range))
+}
+
+fn one_line(text: &str) -> String {
+    normalize_untrusted_str(text).replace('\n', " ")
+}
+
+/// The range as byte offsets that lie within the text and on whole characters.
+fn bytes(range: Range, sources: &Sources) -> std::ops::Range<usize> {
+    let text = &*sources.get(range.source).text;
+    let start = text.floor_char_boundary(range.start as usize);
+    start..text.floor_char_boundary(range.end as usize).max(start)
+}
+
+fn groups<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Group<'a>> {
+    let level = match diagnostic.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let title = level
+        .primary_title(one_line(&diagnostic.message))
+        .id(diagnostic.code.id);
+    let mut group = Group::with_title(title);
+    let mut order: Vec<SourceId> = vec![diagnostic.primary.range.source];
+    for label in &diagnostic.labels {
+        if !order.contains(&label.range.source) {
+            order.push(label.range.source);
+        }
+    }
+    for id in order {
+        let source = sources.get(id);
+        if source.text.is_empty() {
+            group = group.element(Origin::path(one_line(&source.name)));
+            continue;
+        }
+        let mut snippet = Snippet::source(&*source.text).path(one_line(&source.name));
+        if diagnostic.primary.range.source == id {
+            snippet = snippet.annotation(annotation(AnnotationKind::Primary, &diagnostic.primary, sources));
+        }
+        for label in diagnostic.labels.iter().filter(|label| label.range.source == id) {
+            snippet = snippet.annotation(annotation(AnnotationKind::Context, label, sources));
+        }
+        group = group.element(snippet);
+    }
+    // Without an excerpt, what its labels would say becomes notes.
+    for label in std::iter::once(&diagnostic.primary).chain(&diagnostic.labels) {
+        if sources.get(label.range.source).text.is_empty() && !label.text.is_empty() {
+            group = group.element(Level::NOTE.message(one_line(&label.text)));
+        }
+    }
+    for note in &diagnostic.notes {
+        group = group.element(Level::NOTE.message(normalize_untrusted_str(note)));
+    }
+    let mut groups = vec![group];
+    if let Some(fix) = &diagnostic.fix {
+        let source = sources.get(fix.range.source);
+        let patch = Patch::new(bytes(fix.range, sources), fix.replacement.as_str());
+        groups.push(
+            Level::HELP
+                .secondary_title(one_line(&fix.title))
+                .element(Snippet::source(&*source.text).path(one_line(&source.name)).patch(patch)),
+        );
+    }
+    groups
+}
+
+fn annotation<'a>(kind: AnnotationKind, label: &'a Label, sources: &Sources) -> annotate_snippets::Annotation<'a> {
+    let annotation = kind.span(bytes(label.range, sources));
+    if label.text.is_empty() {
+        annotation
+    } else {
+        annotation.label(one_line(&label.text))
+    }
+}
+
+fn as_json(diagnostic: &Diagnostic, sources: &Sources) -> Json {
+    let mut object = json!({
+        "code": diagnostic.code.id,
+        "severity": diagnostic.severity.as_str(),
+        "message": diagnostic.message,
+        "label": diagnostic.primary.text,
+    });
+    place_into(&mut object, diagnostic.primary.range, sources);
+    object["labels"] = diagnostic
+        .labels
+        .iter()
+        .map(|label| {
+            let mut object = json!({ "text": label.text });
+            place_into(&mut object, label.range, sources);
+            object
+        })
+        .collect();
+    object["notes"] = json!(diagnostic.notes);
+    object["fix"] = match &diagnostic.fix {
+        Some(fix) => {
+            let mut object = json!({ "title": fix.title, "replacement": fix.replacement });
+            place_into(&mut object, fix.range, sources);
+            object
+        }
+        None => Json::Null,
+    };
+    object
+}
+
+fn place_into(object: &mut Json, range: Range, sources: &Sources) {
+    object["file"] = json!(sources.get(range.source).name);
+    let place = shown_place(range, sources);
+    let place = place.as_ref();
+    object["line"] = json!(place.map(|place| place.line));
+    object["column"] = json!(place.map(|place| place.column));
+    object["end_line"] = json!(place.map(|place| place.end_line));
+    object["end_column"] = json!(place.map(|place| place.end_column));
+}
