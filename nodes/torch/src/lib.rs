@@ -1,1 +1,20 @@
-//! TODO
+//! The process that holds a model on one device: it generates and trains, told by the driver over `rlpipe-wire`.
+//!
+//! `config` and `weights` read a Hugging Face folder; `model` is the Llama network; `generate` is the engine, `train`
+//! the trainer; `policy` is one loaded model with both; `store` saves and restores; `worker` runs commands and `serve`
+//! speaks to the driver. Torch's own functions panic on error: `worker` catches that around every command.
+
+pub mod config;
+pub mod device;
+pub mod error;
+pub mod generate;
+pub mod model;
+pub mod policy;
+pub mod rng;
+// pub mod serve;
+// pub mod store;
+pub mod train;
+pub mod weights;
+// pub mod worker;
+
+pub use error::{Error, Result};

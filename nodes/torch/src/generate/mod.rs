@@ -1,0 +1,11 @@
+//! The generation engine: continuous batching over slots of a key-value cache, sampled on the device.
+
+mod cache;
+mod engine;
+mod request;
+mod sampling;
+
+pub use cache::{Cache, Prefilled};
+pub use engine::{Engine, Finished};
+pub use request::Request;
+pub use sampling::{SlotSampling, SlotSettings};

@@ -1,0 +1,184 @@
+//! One loaded model: its weights, and the trainer and engine that share them.
+
+use std::path::Path;
+
+use rlpipe_wire::v1;
+use tch::{Kind, Tensor};
+
+use crate::device::{dtype_of, kind_of, wide};
+use crate::generate::Engine;
+use crate::model::Network;
+use crate::train::{self, Trainer};
+use crate::weights::Written;
+use crate::{Result, config, device, fail, weights};
+
+/// A model and everything that belongs to it.
+#[derive(Debug)]
+pub struct Policy {
+    /// The computation.
+    pub network: Network,
+    /// In the compute type; what autograd differentiates by, and what the engine reads unless it has its own.
+    pub weights: Vec<Tensor>,
+    /// fp32 weights of a bfloat16 model that is trained; otherwise `weights` are their own master.
+    pub master: Option<Vec<Tensor>>,
+    /// Whether training was asked for.
+    pub trainable: bool,
+    /// The copy that Freeze made.
+    pub frozen: Option<Vec<Tensor>>,
+    /// Since StartTraining.
+    pub trainer: Option<Trainer>,
+    /// When generation was asked for.
+    pub engine: Option<Engine>,
+    /// The engine's own weights, which only SetVersion renews.
+    pub engine_weights: Option<Vec<Tensor>>,
+    /// Policy version that the engine speaks for.
+    pub version: u64,
+    source_kinds: Vec<Kind>,
+}
+
+impl Policy {
+    /// Reads or draws the weights, and reserves the engine's cache.
+    pub fn load(command: &v1::Load, accelerator: &device::Accelerator) -> Result<Self> {
+        let folder = Path::new(&command.folder);
+        let kind = kind_of(&command.dtype)?;
+        let network = Network::new(config::read(folder)?, kind, accelerator.device);
+        let master_kind = if command.trainable { wide(kind) } else { kind };
+        let loaded = match command.init_seed {
+            Some(seed) => {
+                let range = network.config.initializer_range;
+                weights::init(&network.layout, seed, range, master_kind, network.device)
+            }
+            None => weights::load(folder, &network.layout, master_kind, network.device)?,
+        };
+        let mut policy = Self {
+            weights: loaded.leaves.iter().map(|leaf| leaf.to_kind(kind)).collect(),
+            master: (master_kind != kind).then_some(loaded.leaves),
+            trainable: command.trainable,
+            frozen: None,
+            trainer: None,
+            engine: None,
+            engine_weights: None,
+            version: 0,
+            source_kinds: loaded.source_kinds,
+            network,
+        };
+        policy.weights =
+            policy.weights.into_iter().map(|leaf| leaf.set_requires_grad(command.trainable)).collect();
+        if let Some(spec) = &command.engine {
+            // Gradients, moments and their scratch are not allocated yet.
+            let held = if command.trainable { 16 * policy.network.layout.parameters() } else { 0 };
+            policy.engine = Some(Engine::new(&policy.network, spec, held, 0)?);
+            policy.engine_weights = spec.own_weights.then(|| copies(&policy.weights));
+        }
+        Ok(policy)
+    }
+
+    /// What Load answers.
+    pub fn describe(&self, device: &str) -> v1::Loaded {
+        v1::Loaded {
+            parameters: self.network.layout.parameters(),
+            vocabulary: self.network.config.vocabulary as u32,
+            slots: self.engine.as_ref().map_or(0, |engine| engine.slots() as u32),
+            device: device.to_owned(),
+            dtype: dtype_of(self.network.kind).to_owned(),
+        }
+    }
+
+    /// The weights that the optimizer updates.
+    pub fn master(&self) -> &[Tensor] {
+        self.master.as_deref().unwrap_or(&self.weights)
+    }
+
+    /// Casts the master weights into the compute weights.
+    pub fn refresh(&mut self) {
+        let _no_grad = tch::no_grad_guard();
+        for (weight, master) in self.weights.iter_mut().zip(self.master.iter().flatten()) {
+            weight.copy_(master);
+        }
+    }
+
+    /// Runs the engine for one block; what it had in flight is lost on an error.
+    pub fn advance(&mut self) -> Result<Vec<crate::generate::Finished>> {
+        let Some(engine) = &mut self.engine else { return Ok(Vec::new()) };
+        engine.advance(&self.network, self.engine_weights.as_deref().unwrap_or(&self.weights))
+    }
+
+    /// Hands a Generate command to the engine.
+    pub fn generate(&mut self, id: u64, command: v1::Generate) -> Result<()> {
+        match &mut self.engine {
+            Some(engine) => engine.accept(&self.network, id, command),
+            None => fail!("model `{}` was loaded without an engine", command.model),
+        }
+    }
+
+    /// Whether the engine has something in flight.
+    pub fn is_generating(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| !engine.is_idle())
+    }
+
+    /// The engine speaks for this version from the next token on.
+    pub fn set_version(&mut self, version: u64) {
+        self.version = version;
+        if let Some(own) = &mut self.engine_weights {
+            let _no_grad = tch::no_grad_guard();
+            for (own, weight) in own.iter_mut().zip(&self.weights) {
+                own.copy_(weight);
+            }
+        }
+        if let Some(engine) = &mut self.engine {
+            engine.set_version(version);
+        }
+    }
+
+    /// Keeps a copy of the weights as they are.
+    pub fn freeze(&mut self) {
+        self.frozen = Some(copies(&self.weights));
+    }
+
+    /// Log-probs of a pack under the current or the frozen weights.
+    pub fn logprobs(&self, command: &v1::LogProbs) -> Result<v1::PackLogProbs> {
+        let weights = match (&self.frozen, command.frozen) {
+            (Some(frozen), true) => frozen,
+            (None, true) => fail!("model `{}` has no frozen copy; send Freeze first", command.model),
+            (_, false) => &self.weights,
+        };
+        let pack = command.pack.clone().unwrap_or_default();
+        let values = train::logprobs(&self.network, weights, &pack, command.logprob_chunk_tokens)?;
+        Ok(v1::PackLogProbs { sequences: values.into_iter().map(|values| v1::Floats { values }).collect() })
+    }
+
+    /// Fresh moments and counters.
+    pub fn start_training(&mut self, settings: v1::AdamW) -> Result<()> {
+        if !self.trainable {
+            fail!("the model was loaded without `trainable`");
+        }
+        self.trainer = None;
+        self.trainer = Some(Trainer::new(settings, self.master())?);
+        Ok(())
+    }
+
+    /// Adds the gradient of a pack.
+    pub fn train_pack(&mut self, command: &v1::TrainPack) -> Result<v1::PackTrained> {
+        let Some(trainer) = &mut self.trainer else { fail!("training has not started; send StartTraining first") };
+        let sequences = trainer.add_pack(&self.network, &self.weights, command)?;
+        Ok(v1::PackTrained { sequences })
+    }
+
+    /// Updates master and compute weights.
+    pub fn optimizer_step(&mut self, learning_rate: f64) -> Result<v1::OptimizerStepped> {
+        let Some(trainer) = &mut self.trainer else { fail!("training has not started; send StartTraining first") };
+        let master = self.master.as_deref().unwrap_or(&self.weights);
+        let stepped = trainer.step(master, learning_rate)?;
+        self.refresh();
+        Ok(stepped)
+    }
+
+    /// Writes `model.safetensors` with Hugging Face names, each parameter in the type that it came in.
+    pub fn export(&self, folder: &Path) -> Result<Written> {
+        weights::write(folder, "model.safetensors", &self.network.layout, self.master(), &self.source_kinds)
+    }
+}
+
+fn copies(weights: &[Tensor]) -> Vec<Tensor> {
+    weights.iter().map(|weight| weight.detach().copy()).collect()
+}

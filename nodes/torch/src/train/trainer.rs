@@ -1,0 +1,241 @@
+//! Gradients of packs and the optimizer step.
+//!
+//! A pack's trunk runs once; the head runs chunk by chunk, each backward at once into the hidden states, detached as
+//! leaves; one backward through the trunk ends the pack. Gradients are summed in fp32 (float64 for float64).
+
+use rlpipe_wire::v1;
+use tch::{Kind, Tensor};
+
+use super::adamw::AdamW;
+use super::loss::policy_terms;
+use super::pack::{Selected, packed};
+use super::{check, head};
+use crate::device::wide;
+use crate::model::Network;
+use crate::{Result, fail};
+
+/// Columns of the report of a token.
+const COLUMNS: usize = 5;
+
+/// Gradient sums and the optimizer of one model.
+#[derive(Debug)]
+pub struct Trainer {
+    /// The optimizer.
+    pub optimizer: AdamW,
+    gradients: Vec<Tensor>,
+    /// Packs since the last step.
+    packs: u64,
+}
+
+impl Trainer {
+    /// Fresh moments, counters and gradients for `master` weights.
+    pub fn new(settings: v1::AdamW, master: &[Tensor]) -> Result<Self> {
+        let gradients = master.iter().map(|parameter| parameter.detach().zeros_like()).collect();
+        Ok(Self { optimizer: AdamW::new(settings, master)?, gradients, packs: 0 })
+    }
+
+    /// Packs that wait for an optimizer step.
+    pub fn pending_packs(&self) -> u64 {
+        self.packs
+    }
+
+    /// The summed gradients, one a leaf.
+    pub fn gradients(&self) -> &[Tensor] {
+        &self.gradients
+    }
+
+    /// Adds the gradient of sum(token loss) / denominator at `weights`, and returns the sums of each sequence.
+    pub fn add_pack(
+        &mut self,
+        network: &Network,
+        weights: &[Tensor],
+        command: &v1::TrainPack,
+    ) -> Result<Vec<v1::SequenceSums>> {
+        let pack = command.pack.clone().unwrap_or_default();
+        let Some(loss) = &command.loss else { fail!("the pack comes without a loss") };
+        check(&pack, &network.config, true)?;
+        check_loss(&pack, loss)?;
+        if !(command.denominator > 0.0 && command.denominator.is_finite()) {
+            fail!("`denominator` is {}, but a positive number is needed", command.denominator);
+        }
+        self.packs += 1;
+        let selected = Selected::new(&pack, true, wide(network.kind), network.device);
+        if selected.count() == 0 {
+            return Ok(vec![v1::SequenceSums::default(); pack.sequences.len()]);
+        }
+        let hidden = network.packed(weights, &packed(&pack, network.device)).index_select(0, &selected.rows);
+        let inputs = TokenInputs::new(&pack, &selected);
+        let (mut reports, mut hidden_gradients) = (Vec::new(), Vec::new());
+        let head_leaf = network.layout.head();
+        for (start, length) in head::chunks(selected.count(), command.logprob_chunk_tokens) {
+            let chunk = hidden.detach().narrow(0, start, length).set_requires_grad(true);
+            let (logprobs, distribution) = head::logprobs(network, weights, &chunk, &selected, (start, length));
+            let (objective, report) = inputs.terms(loss, &logprobs, &distribution, (start, length));
+            let objective = objective.sum(None) / command.denominator;
+            let gradients = Tensor::f_run_backward(&[objective], &[&chunk, &weights[head_leaf]], false, false)?;
+            let [of_hidden, of_head] = gradients.as_slice() else { fail!("torch returned no gradient of the head") };
+            hidden_gradients.push(of_hidden.shallow_clone());
+            let _ = self.gradients[head_leaf].g_add_(&of_head.to_kind(wide(network.kind)));
+            reports.push(report);
+        }
+        // The gradient of this product with respect to `hidden` is exactly the factor.
+        let root = (hidden * Tensor::cat(&hidden_gradients, 0)).sum(None);
+        let trunk = network.layout.trunk();
+        for (sum, gradient) in
+            self.gradients[trunk.clone()].iter_mut().zip(Tensor::f_run_backward(&[root], &weights[trunk], false, false)?)
+        {
+            let _ = sum.g_add_(&gradient.to_kind(wide(network.kind)));
+        }
+        let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).view([-1]))?;
+        Ok(sums(&pack, &selected, loss, &report))
+    }
+
+    /// Clips, updates `master` in place and zeroes the gradients; changes nothing when their norm is not finite.
+    pub fn step(&mut self, master: &[Tensor], learning_rate: f64) -> Result<v1::OptimizerStepped> {
+        if !(learning_rate >= 0.0 && learning_rate.is_finite()) {
+            fail!("`learning_rate` is {learning_rate}, but at least 0 is needed");
+        }
+        let _no_grad = tch::no_grad_guard();
+        let norms: Vec<Tensor> = self.gradients.iter().map(|gradient| gradient.norm().to_kind(Kind::Double)).collect();
+        let grad_norm = Tensor::stack(&norms, 0).norm().double_value(&[]);
+        let most = self.optimizer.settings.max_grad_norm;
+        let skipped = !grad_norm.is_finite();
+        if !skipped {
+            if most > 0.0 && grad_norm > most {
+                for gradient in &mut self.gradients {
+                    let _ = gradient.g_mul_scalar_(most / grad_norm);
+                }
+            }
+            self.optimizer.step(master, &self.gradients, learning_rate);
+        }
+        self.drop_gradients();
+        Ok(v1::OptimizerStepped { grad_norm, skipped })
+    }
+
+    /// Forgets the packs since the last step.
+    pub fn drop_gradients(&mut self) {
+        for gradient in &mut self.gradients {
+            let _ = gradient.zero_();
+        }
+        self.packs = 0;
+    }
+}
+
+/// Log-probs of every response token of a pack under `weights`, aligned with each response; no gradient.
+pub fn logprobs(network: &Network, weights: &[Tensor], pack: &v1::Pack, chunk_tokens: u32) -> Result<Vec<Vec<f32>>> {
+    let _no_grad = tch::no_grad_guard();
+    check(pack, &network.config, false)?;
+    let selected = Selected::new(pack, false, wide(network.kind), network.device);
+    let mut all: Vec<f32> = Vec::new();
+    if selected.count() > 0 {
+        let hidden = network.packed(weights, &packed(pack, network.device)).index_select(0, &selected.rows);
+        let of = |(start, length)| {
+            head::logprobs(network, weights, &hidden.narrow(0, start, length), &selected, (start, length)).0
+        };
+        let chunks: Vec<Tensor> = head::chunks(selected.count(), chunk_tokens).map(of).collect();
+        all = Vec::try_from(Tensor::cat(&chunks, 0).to_kind(Kind::Float))?;
+    }
+    let mut rest = all.as_slice();
+    Ok(selected.places.iter().map(|places| {
+        let (own, later) = rest.split_at(places.len());
+        rest = later;
+        own.to_vec()
+    }).collect())
+}
+
+fn check_loss(pack: &v1::Pack, loss: &v1::train_pack::Loss) -> Result<()> {
+    let v1::train_pack::Loss::Policy(settings) = loss else { return Ok(()) };
+    for (index, sequence) in pack.sequences.iter().enumerate() {
+        let response = sequence.mask.len();
+        if sequence.advantages.len() != response {
+            fail!("sequence {index}: the policy loss needs `advantages`, one a response token");
+        }
+        if settings.kl() != v1::Kl::None && sequence.reference_logprobs.len() != response {
+            fail!("sequence {index}: the KL term needs `reference_logprobs`, one a response token");
+        }
+    }
+    Ok(())
+}
+
+/// What the driver said about each picked token, `[count]` each.
+struct TokenInputs {
+    advantages: Tensor,
+    old: Tensor,
+    /// Where `old` is the policy's own; none when it never is.
+    own: Option<Tensor>,
+    reference: Tensor,
+}
+
+impl TokenInputs {
+    fn new(pack: &v1::Pack, selected: &Selected) -> Self {
+        let own = |sequence: &v1::Sequence| sequence.old_logprobs.is_empty();
+        let flags = || pack.sequences.iter().zip(&selected.places).flat_map(|(s, places)| vec![own(s); places.len()]);
+        let flags = pack.sequences.iter().any(own).then(|| flags().collect::<Vec<bool>>());
+        Self {
+            advantages: selected.pick(pack, |sequence| &sequence.advantages),
+            old: selected.pick(pack, |sequence| &sequence.old_logprobs),
+            own: flags.map(|flags| Tensor::from_slice(&flags).to_device(selected.rows.device())),
+            reference: selected.pick(pack, |sequence| &sequence.reference_logprobs),
+        }
+    }
+
+    /// The objective of each token of a chunk, and its report `[length, COLUMNS]`: loss, KL, ratio, old log-prob, entropy.
+    fn terms(
+        &self,
+        loss: &v1::train_pack::Loss,
+        logprobs: &Tensor,
+        distribution: &Tensor,
+        (start, length): (i64, i64),
+    ) -> (Tensor, Tensor) {
+        let of = |all: &Tensor| all.narrow(0, start, length);
+        let current = logprobs.detach();
+        let old = self.own.as_ref().map_or_else(|| of(&self.old), |own| current.where_self(&of(own), &of(&self.old)));
+        let zeros = current.zeros_like();
+        let (objective, token_loss, kl, ratio) = match loss {
+            v1::train_pack::Loss::CrossEntropy(_) => (-logprobs, -&current, zeros.shallow_clone(), zeros),
+            v1::train_pack::Loss::Policy(settings) => {
+                let terms = policy_terms(settings, logprobs, &old, &of(&self.advantages), &of(&self.reference));
+                let token_loss = terms.loss.detach();
+                let kl = terms.kl.as_ref().map_or(zeros, Tensor::detach);
+                let objective = match terms.kl {
+                    Some(kl) => terms.loss + kl * settings.kl_coefficient,
+                    None => terms.loss,
+                };
+                (objective, token_loss, kl, terms.ratio.detach())
+            }
+        };
+        let columns = [token_loss, kl, ratio, old, head::entropy(distribution)].map(|column| column.to_kind(Kind::Double));
+        (objective, Tensor::stack(&columns, 1))
+    }
+}
+
+fn sums(
+    pack: &v1::Pack,
+    selected: &Selected,
+    loss: &v1::train_pack::Loss,
+    report: &[f64],
+) -> Vec<v1::SequenceSums> {
+    let (low, high) = match loss {
+        v1::train_pack::Loss::Policy(settings) => (1.0 - settings.clip_low, 1.0 + settings.clip_high),
+        v1::train_pack::Loss::CrossEntropy(_) => (f64::NEG_INFINITY, f64::INFINITY),
+    };
+    let mut tokens = report.chunks_exact(COLUMNS);
+    let of = |(sequence, places): (&v1::Sequence, &Vec<usize>)| {
+        let mut sums = v1::SequenceSums { tokens: places.len() as u32, ..Default::default() };
+        for (&at, token) in places.iter().zip(&mut tokens) {
+            sums.loss += token[0];
+            sums.kl += token[1];
+            sums.ratio += token[2];
+            sums.clipped_low += f64::from(token[2] < low);
+            sums.clipped_high += f64::from(token[2] > high);
+            sums.entropy += token[4];
+            if let Some(&rollout) = sequence.rollout_logprobs.get(at) {
+                let difference = (token[3] - f64::from(rollout)).abs();
+                sums.logprob_abs_diff += difference;
+                sums.logprob_abs_diff_max = sums.logprob_abs_diff_max.max(difference);
+            }
+        }
+        sums
+    };
+    pack.sequences.iter().zip(&selected.places).map(of).collect()
+}
