@@ -127,12 +127,21 @@ impl<'de> TreeDeserializer<'de> {
     }
 
     fn map<V: Visitor<'de>>(self, visitor: V) -> Outcome<V::Value> {
-        match &self.0.value {
-            Value::Map(entries) => visitor.visit_map(Entries { entries, at: 0 }),
-            Value::Unresolved => visitor.visit_map(Entries { entries: &[], at: 0 }),
-            _ => Err(wrong_type(self.0, "a mapping")),
-        }
+        let entries = match &self.0.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Unresolved => &[],
+            _ => return Err(wrong_type(self.0, "a mapping")),
+        };
+        let mut access = Entries { entries, at: 0 };
+        let value = visitor.visit_map(&mut access)?;
+        // A choice reads one key and leaves the rest.
+        if access.at < entries.len() { Err(several_choices(entries)) } else { Ok(value) }
     }
+}
+
+fn several_choices(entries: &[Entry]) -> DecodeError {
+    let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    DecodeError::custom(format!("expected one choice, found {}: keep one of {}", names.len(), choices(&names)))
 }
 
 impl<'de> Deserializer<'de> for TreeDeserializer<'de> {
@@ -274,15 +283,12 @@ impl<'de> Deserializer<'de> for TreeDeserializer<'de> {
         match &self.0.value {
             Value::Text(name) => visitor.visit_enum(Bare { name, tree: self.0 }),
             Value::Map(entries) => match entries.as_slice() {
-                [_] => MapAccessDeserializer::new(Entries { entries, at: 0 }).deserialize_enum("", variants, visitor),
+                [_] => MapAccessDeserializer::new(&mut Entries { entries, at: 0 }).deserialize_enum("", variants, visitor),
                 [] => Err(DecodeError::custom(format!(
                     "expected one of {}, found an empty mapping",
                     choices(variants)
                 ))),
-                [first, .., last] => Err(DecodeError::custom(format!(
-                    "expected one choice, found several, from `{}` to `{}`; keep one",
-                    first.key, last.key
-                ))),
+                _ => Err(several_choices(entries)),
             },
             Value::Unresolved => {
                 let name = variants.first().copied().unwrap_or_default();
@@ -368,7 +374,7 @@ struct Entries<'a> {
     at: usize,
 }
 
-impl<'de> MapAccess<'de> for Entries<'de> {
+impl<'de> MapAccess<'de> for &mut Entries<'de> {
     type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Outcome<Option<K::Value>> {
@@ -476,7 +482,7 @@ impl<'de> VariantAccess<'de> for Bare<'de> {
         if matches!(self.tree.value, Value::Unresolved) {
             return seed.deserialize(TreeDeserializer(self.tree));
         }
-        seed.deserialize(MapAccessDeserializer::new(Entries { entries: &[], at: 0 }))
+        seed.deserialize(MapAccessDeserializer::new(&mut Entries { entries: &[], at: 0 }))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Outcome<V::Value> {
@@ -493,6 +499,6 @@ impl<'de> VariantAccess<'de> for Bare<'de> {
     }
 
     fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Outcome<V::Value> {
-        visitor.visit_map(Entries { entries: &[], at: 0 })
+        visitor.visit_map(&mut Entries { entries: &[], at: 0 })
     }
 }

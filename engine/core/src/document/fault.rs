@@ -217,6 +217,7 @@ fn expected_words(expected: &dyn Expected) -> String {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0".to_owned(),
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
         "f32" | "f64" => "a number".to_owned(),
+        "enum" => "a choice by name, or with its settings".to_owned(),
         _ if words.starts_with("struct ") => "a mapping".to_owned(),
         _ if words.starts_with("enum ") => "a choice".to_owned(),
         _ => words,

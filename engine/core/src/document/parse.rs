@@ -22,7 +22,7 @@ pub fn parse(sources: &Sources, id: SourceId, diagnostics: &mut Diagnostics) -> 
         let (found, limit) = (source.text.len(), MAXIMUM_TEXT_BYTES);
         let headline = format!("the text has {found} bytes, more than the {limit} that a pipeline may have");
         diagnostics.push(
-            Diagnostic::error(&codes::RL0108, Range::new(id, 0, 0), headline)
+            Diagnostic::error(&codes::RL0112, Range::new(id, 0, 0), headline)
                 .note("is this a data set? a pipeline names data sets by their path"),
         );
         return None;
@@ -44,7 +44,7 @@ pub(super) fn duplicate_key(key: &str, range: Range, first: Option<Range>) -> Di
 
 pub(super) fn number_out_of_range(range: Range, written: &str) -> Diagnostic {
     Diagnostic::error(
-        &codes::RL0107,
+        &codes::RL0111,
         range,
         format!("`{written}` is no number that can be held"),
     )

@@ -60,7 +60,7 @@ pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: 
 
 fn syntax_error(text: &str, range: Range, message: &str) -> Diagnostic {
     if message.contains("recursion") || message.contains("recurse") {
-        return Diagnostic::error(&codes::RL0108, range, "the document nests too deep")
+        return Diagnostic::error(&codes::RL0112, range, "the document nests too deep")
             .label_text("reading stops here");
     }
     let label = if text

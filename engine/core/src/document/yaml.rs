@@ -404,7 +404,7 @@ fn syntax_error(text: &str, placement: &Placement, error: &serde_saphyr::Error) 
         } else {
             format!("the document unfolds to too much: {message}")
         };
-        return Diagnostic::error(&codes::RL0108, range, headline).label_text("reading stops here");
+        return Diagnostic::error(&codes::RL0112, range, headline).label_text("reading stops here");
     }
     let diagnostic = Diagnostic::error(&codes::RL0101, range, format!("this is not valid YAML: {message}"));
     match message {

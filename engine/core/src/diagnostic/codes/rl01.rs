@@ -3,7 +3,21 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL01: &[&Code] = &[&RL0101, &RL0102, &RL0103, &RL0104, &RL0105, &RL0106, &RL0107, &RL0108];
+pub(super) static LIST_RL01: &[&Code] = &[
+    &RL0100, &RL0101, &RL0102, &RL0103, &RL0104, &RL0105, &RL0106, &RL0107, &RL0108, &RL0109, &RL0111, &RL0112,
+];
+
+/// Unreadable file.
+pub static RL0100: Code = Code {
+    id: "RL0100",
+    title: "a file cannot be read",
+    explanation: Explanation {
+        meaning: "A pipeline file that was named does not exist, may not be read, or is not UTF-8.",
+        why: "There is nothing to check.",
+        example: "rlpipe validate gsm8k.yml        # the file is gsm8k.yaml\n",
+        fix: "Check the path and the working folder; the message says what the system answered.",
+    },
+};
 
 /// Syntax error.
 pub static RL0101: Code = Code {
@@ -87,9 +101,45 @@ pub static RL0106: Code = Code {
     },
 };
 
-/// Number that cannot be held.
+/// Version of the format.
 pub static RL0107: Code = Code {
     id: "RL0107",
+    title: "the version of the format is missing or unknown",
+    explanation: Explanation {
+        meaning: "The key `version` at the top of the file is missing, or names a version that this rlpipe does not read.",
+        why: "A later format may use the same keys with other meanings; a file says which one it was written for.",
+        example: "name: grpo_gsm8k                 # no version\n",
+        fix: "Put `version: 1` on the first line.",
+    },
+};
+
+/// Document that is no mapping.
+pub static RL0108: Code = Code {
+    id: "RL0108",
+    title: "a pipeline is not a mapping of keys",
+    explanation: Explanation {
+        meaning: "The file holds a list, a single value, or nothing, where a pipeline is a mapping of keys.",
+        why: "A pipeline consists of named sections: `version`, `name`, `nodes` and others.",
+        example: "- type: sampler\n- type: trainer\n",
+        fix: "Begin with `version: 1`, and put the nodes under `nodes:` with a name each. `rlpipe init` writes one.",
+    },
+};
+
+/// Unknown top-level key.
+pub static RL0109: Code = Code {
+    id: "RL0109",
+    title: "a top-level key is not known",
+    explanation: Explanation {
+        meaning: "The top of the file has a key that no section has.",
+        why: "Ignored, a mistyped section would silently have no effect.",
+        example: "version: 1\nnode:                            # nodes\n  prompts: { type: sampler }\n",
+        fix: "Use the key that the message proposes. A key of a section belongs under it, indented.",
+    },
+};
+
+/// Number that cannot be held.
+pub static RL0111: Code = Code {
+    id: "RL0111",
     title: "a number cannot be held",
     explanation: Explanation {
         meaning: "A whole number lies outside 64 bits, or a number is infinite or not a number.",
@@ -101,8 +151,8 @@ pub static RL0107: Code = Code {
 };
 
 /// Document too large or too deep.
-pub static RL0108: Code = Code {
-    id: "RL0108",
+pub static RL0112: Code = Code {
+    id: "RL0112",
     title: "the document is too large, nests too deep, or unfolds to too much",
     explanation: Explanation {
         meaning: "A text of more than 4 MiB, a value nested deeper than 64 levels, or anchors that multiply to very \
