@@ -1,1 +1,13 @@
-//! TODO
+//! The services behind kinds, over `rlpipe-wire`: the driver's end of the workers' streams.
+//!
+//! `hub` listens and lets workers in, `worker` is one worker's stream (commands out, answers in), `torch` makes an
+//! engine and a learner of a worker and a model, `convert` checks and translates what crosses the wire.
+
+mod convert;
+mod hub;
+mod torch;
+mod worker;
+
+pub use hub::{Hub, HubError};
+pub use torch::{TorchEngine, TorchLearner};
+pub use worker::{EngineSpec, LoadRequest, Loaded, PendingCommand, Worker};
