@@ -1,0 +1,133 @@
+//! Writes that are whole or not there.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::errors::{Named, RunError};
+
+/// Replaces a file: written beside, synced, renamed, and the folder synced. On an error the old file stands.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    write_atomic_with(path, Some(bytes.len() as u64), |file| file.write_all(bytes))
+}
+
+/// The same for content that is made as it is written; `wanted` bytes, if that is known.
+pub(super) fn write_atomic_with(
+    path: &Path,
+    wanted: Option<u64>,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), RunError> {
+    let beside = beside(path);
+    let written = || -> io::Result<()> {
+        let mut writer = BufWriter::new(File::create(&beside)?);
+        content(&mut writer)?;
+        writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?
+            .sync_all()?;
+        fs::rename(&beside, path)
+    };
+    if let Err(source) = written() {
+        // What was written of it takes up space that is likely wanted now.
+        let _ = fs::remove_file(&beside);
+        return Err(RunError::io("write", path, wanted, source));
+    }
+    sync_folder(parent(path))
+}
+
+/// Makes names that were added to or removed from a folder last.
+pub(super) fn sync_folder(folder: &Path) -> Result<(), RunError> {
+    File::open(folder)
+        .and_then(|handle| handle.sync_all())
+        .named("sync the folder", folder)
+}
+
+/// Makes a folder and those above it.
+pub(super) fn make_folder(folder: &Path) -> Result<(), RunError> {
+    fs::create_dir_all(folder).named("make the folder", folder)
+}
+
+/// Names in a folder, sorted; those that are not UTF-8 are not ours. None of a folder that is not there.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, RunError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(RunError::io("list the folder", folder, None, error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Ok(name) = entry.named("list the folder", folder)?.file_name().into_string() {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The content of a file; none where it is not there.
+pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, RunError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(RunError::io("read", path, None, error)),
+    }
+}
+
+/// The step in names such as `step-12`, `step-12.jsonl`, `step-12.NODE.jsonl`.
+pub(super) fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix("step-")?.split('.').next()?.parse().ok()
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    path.with_file_name(format!(".{name}.partial"))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_is_left_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json");
+        write_atomic(&path, b"one").unwrap();
+        write_atomic(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(names(folder.path()).unwrap(), ["plan.json"]);
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.json");
+        write_atomic(&path, b"old").unwrap();
+        let error = write_atomic_with(&path, Some(9), |file| {
+            file.write_all(b"new")?;
+            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+        });
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("plan.json` (9 bytes): the disk is full")
+        );
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(folder.path()).unwrap(), ["plan.json"]);
+    }
+
+    #[test]
+    fn steps_are_read_from_names() {
+        assert_eq!(step_of("step-12"), Some(12));
+        assert_eq!(step_of("step-12.marks.jsonl"), Some(12));
+        assert_eq!(step_of(".step-12.partial"), None);
+        assert_eq!(step_of("step-x.jsonl"), None);
+    }
+}

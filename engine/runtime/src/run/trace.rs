@@ -1,0 +1,163 @@
+//! `trace.json`: what ran when and where, for Perfetto and `chrome://tracing`.
+//!
+//! The JSON array format of "Trace Event Format": complete events (`ph: X`) in lanes, a process a pool and a thread a
+//! worker, named by metadata events (`ph: M`). Every write ends the array, and the next goes over that end, so that the
+//! file is whole JSON at any moment; what a dying process tears is taken out at the next start.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::errors::{Named, RunError};
+
+const HEAD: &str = "[";
+const END: &str = "\n]\n";
+
+/// Something that took time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span<'a> {
+    /// The lane's group: a pool, or `driver`.
+    pub pool: &'a str,
+    /// The lane: a worker, or a node.
+    pub worker: &'a str,
+    /// What it was, such as `train`.
+    pub name: &'a str,
+    /// Microseconds on a clock that goes on over a resume, such as that of the Unix epoch.
+    pub start_us: u64,
+    /// Microseconds.
+    pub duration_us: u64,
+    /// Shown with it, such as the step.
+    pub details: Map<String, Value>,
+}
+
+/// `trace.json`, open for more.
+#[derive(Debug)]
+pub struct TraceFile {
+    path: PathBuf,
+    file: File,
+    /// Where the array's end is, and the next event goes.
+    position: u64,
+    lanes: Lanes,
+}
+
+impl TraceFile {
+    /// Opens the file behind the events that are there.
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = file.named("open", path)?;
+        let bytes = std::fs::read(path).named("read", path)?;
+        let (whole, lanes) = whole_events(&String::from_utf8_lossy(&bytes));
+        let tail = if whole == 0 {
+            format!("{HEAD}{END}")
+        } else {
+            END.to_owned()
+        };
+        file.set_len(whole as u64)
+            .and_then(|()| file.write_all_at(tail.as_bytes(), whole as u64))
+            .named_write(path, tail.len())?;
+        let position = (whole + tail.len() - END.len()) as u64;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            position,
+            lanes,
+        })
+    }
+
+    /// Adds an event, in one write.
+    pub fn append(&mut self, span: &Span) -> Result<(), RunError> {
+        let mut events = Vec::new();
+        let (process, thread) = self.lanes.find(span.pool, span.worker, &mut events);
+        events.push(json!({
+            "ph": "X", "name": span.name, "pid": process, "tid": thread, "ts": span.start_us, "dur": span.duration_us,
+            "args": span.details,
+        }));
+        let mut text = String::new();
+        for event in events {
+            let comma = if self.position == HEAD.len() as u64 && text.is_empty() {
+                ""
+            } else {
+                ","
+            };
+            text.push_str(&format!("{comma}\n{event}"));
+        }
+        let bytes = format!("{text}{END}");
+        self.file
+            .write_all_at(bytes.as_bytes(), self.position)
+            .named_write(&self.path, bytes.len())?;
+        self.position += text.len() as u64;
+        Ok(())
+    }
+}
+
+/// Numbers of the lanes there are, from 1: pools by their place, workers by theirs in the pool.
+#[derive(Debug, Default)]
+struct Lanes(Vec<(String, Vec<String>)>);
+
+impl Lanes {
+    /// The process and thread number of a lane; a lane that is new is named in `events`.
+    fn find(&mut self, pool: &str, worker: &str, events: &mut Vec<Value>) -> (usize, usize) {
+        let process = self.0.iter().position(|(name, _)| name == pool).unwrap_or_else(|| {
+            self.0.push((pool.to_owned(), Vec::new()));
+            events.push(json!({ "ph": "M", "name": "process_name", "pid": self.0.len(), "args": { "name": pool } }));
+            self.0.len() - 1
+        });
+        let workers = &mut self.0[process].1;
+        let thread = workers.iter().position(|name| name == worker).unwrap_or_else(|| {
+            workers.push(worker.to_owned());
+            events.push(json!({
+                "ph": "M", "name": "thread_name", "pid": process + 1, "tid": workers.len(), "args": { "name": worker },
+            }));
+            workers.len() - 1
+        });
+        (process + 1, thread + 1)
+    }
+}
+
+/// Bytes of the array up to the last whole event, without the comma behind it, and the lanes that were named.
+fn whole_events(text: &str) -> (usize, Lanes) {
+    #[derive(Deserialize)]
+    struct Event {
+        ph: String,
+        name: String,
+        pid: usize,
+        #[serde(default)]
+        args: Map<String, Value>,
+    }
+    let mut lanes = Lanes::default();
+    let Some(mut rest) = text.strip_prefix(HEAD).and_then(|rest| rest.strip_prefix('\n')) else {
+        return (0, lanes);
+    };
+    let (mut whole, mut start) = (HEAD.len(), HEAD.len() + 1);
+    while let Some((line, after)) = rest.split_once('\n') {
+        let event = line.strip_suffix(',').unwrap_or(line);
+        let Ok(read) = serde_json::from_str::<Event>(event) else {
+            break;
+        };
+        if read.ph == "M" {
+            let name = read
+                .args
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned();
+            match (read.name.as_str(), lanes.0.get_mut(read.pid.wrapping_sub(1))) {
+                ("process_name", None) => lanes.0.push((name, Vec::new())),
+                ("thread_name", Some((_, workers))) => workers.push(name),
+                _ => {}
+            }
+        }
+        whole = start + event.len();
+        start += line.len() + 1;
+        rest = after;
+    }
+    (whole, lanes)
+}
