@@ -46,7 +46,9 @@ pub fn read(folder: &Path) -> Result<LlamaConfig> {
 /// Reads the text of a `config.json`.
 pub fn parse(text: &str) -> Result<LlamaConfig> {
     let document: Value = serde_json::from_str(text).map_err(|error| Error(format!("not JSON: {error}")))?;
-    let Value::Object(keys) = document else { fail!("not a JSON object") };
+    let Value::Object(keys) = document else {
+        fail!("not a JSON object")
+    };
     let keys = Keys(&keys);
     keys.refuse_unsupported()?;
     let heads = keys.count("num_attention_heads")?;
@@ -55,7 +57,11 @@ pub fn parse(text: &str) -> Result<LlamaConfig> {
         intermediate: keys.count("intermediate_size")?,
         layers: keys.count("num_hidden_layers")?,
         heads,
-        kv_heads: if keys.get("num_key_value_heads").is_some() { keys.count("num_key_value_heads")? } else { heads },
+        kv_heads: if keys.get("num_key_value_heads").is_some() {
+            keys.count("num_key_value_heads")?
+        } else {
+            heads
+        },
         head_dim: if keys.get("head_dim").is_some() {
             keys.count("head_dim")?
         } else {
@@ -73,10 +79,17 @@ pub fn parse(text: &str) -> Result<LlamaConfig> {
         initializer_range: keys.number("initializer_range")?.unwrap_or(0.02),
     };
     if config.heads % config.kv_heads != 0 {
-        fail!("`num_attention_heads` {} is not a multiple of `num_key_value_heads` {}", config.heads, config.kv_heads);
+        fail!(
+            "`num_attention_heads` {} is not a multiple of `num_key_value_heads` {}",
+            config.heads,
+            config.kv_heads
+        );
     }
     if config.head_dim == 0 || config.head_dim % 2 != 0 {
-        fail!("`head_dim` is {}, but rotary embeddings need an even one", config.head_dim);
+        fail!(
+            "`head_dim` is {}, but rotary embeddings need an even one",
+            config.head_dim
+        );
     }
     Ok(config)
 }
@@ -124,7 +137,10 @@ impl Keys<'_> {
     }
 
     fn refuse_unsupported(&self) -> Result<()> {
-        let architecture = self.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
+        let architecture = self
+            .get("architectures")
+            .and_then(|list| list.get(0))
+            .and_then(Value::as_str);
         let model_type = self.get("model_type").and_then(Value::as_str);
         match architecture.or(model_type) {
             Some("LlamaForCausalLM" | "llama") => {}
@@ -133,7 +149,11 @@ impl Keys<'_> {
         }
         for key in ["rope_scaling", "rope_parameters"] {
             let Some(rope) = self.get(key) else { continue };
-            let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+            let kind = rope
+                .get("rope_type")
+                .or_else(|| rope.get("type"))
+                .and_then(Value::as_str)
+                .unwrap_or("default");
             if kind != "default" {
                 fail!("`{key}` of type `{kind}` is not supported; this version has: `default`");
             }
@@ -148,7 +168,10 @@ impl Keys<'_> {
             Some(other) => fail!("`hidden_act` is `{other}`; this version has: `silu`"),
         }
         if let Some(quantized) = self.get("quantization_config") {
-            let method = quantized.get("quant_method").and_then(Value::as_str).unwrap_or("unknown");
+            let method = quantized
+                .get("quant_method")
+                .and_then(Value::as_str)
+                .unwrap_or("unknown");
             fail!("`quantization_config` ({method}) is not supported; give a model in float32, bfloat16 or float16");
         }
         Ok(())
@@ -173,7 +196,10 @@ mod tests {
     fn absent_keys_have_transformers_defaults() {
         let config = parse(GOOD).unwrap();
         assert_eq!((config.kv_heads, config.head_dim, config.rope_theta), (4, 16, 10_000.0));
-        assert_eq!((config.norm_eps, config.tied, config.initializer_range), (1e-6, false, 0.02));
+        assert_eq!(
+            (config.norm_eps, config.tied, config.initializer_range),
+            (1e-6, false, 0.02)
+        );
     }
 
     #[test]

@@ -7,6 +7,9 @@ use tch::{Cuda, Device, Kind};
 
 use crate::{Result, fail};
 
+/// The only version that tch 0.24 builds against.
+pub const TORCH_VERSION: &str = "2.11.0";
+
 /// The device, and what to call it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accelerator {
@@ -25,13 +28,17 @@ pub fn load_cuda_library() {
 
 /// Opens what was asked for: `cpu`, `cuda`, or `auto` (CUDA if there is one).
 pub fn open(wanted: &str) -> Result<Accelerator> {
-    let cpu = Accelerator { device: Device::Cpu, name: "cpu".to_owned() };
+    let cpu = Accelerator {
+        device: Device::Cpu,
+        name: "cpu".to_owned(),
+    };
     match wanted {
         "cpu" => Ok(cpu),
         "auto" if !Cuda::is_available() => Ok(cpu),
-        "auto" | "cuda" if Cuda::is_available() => {
-            Ok(Accelerator { device: Device::Cuda(0), name: card_name().unwrap_or_else(|| "cuda".to_owned()) })
-        }
+        "auto" | "cuda" if Cuda::is_available() => Ok(Accelerator {
+            device: Device::Cuda(0),
+            name: card_name().unwrap_or_else(|| "cuda".to_owned()),
+        }),
         "cuda" => fail!(
             "no CUDA device: libtorch_cuda.so could not be opened or sees no card; \
              check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that LD_LIBRARY_PATH names a CUDA build of libtorch"
@@ -72,7 +79,11 @@ fn card_name() -> Option<String> {
     unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
         let find = |name: &CStr| -> *mut c_void {
-            if library.is_null() { ptr::null_mut() } else { libc::dlsym(library, name.as_ptr()) }
+            if library.is_null() {
+                ptr::null_mut()
+            } else {
+                libc::dlsym(library, name.as_ptr())
+            }
         };
         let (init, get, name) = (find(c"cuInit"), find(c"cuDeviceGet"), find(c"cuDeviceGetName"));
         if init.is_null() || get.is_null() || name.is_null() {
@@ -110,7 +121,11 @@ pub fn dtype_of(kind: Kind) -> &'static str {
 
 /// The type in which sums, log-probs, gradients and master weights of a compute type are kept.
 pub fn wide(kind: Kind) -> Kind {
-    if kind == Kind::Double { Kind::Double } else { Kind::Float }
+    if kind == Kind::Double {
+        Kind::Double
+    } else {
+        Kind::Float
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,10 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     let text = text.unwrap_or("a panic without a message");
     match text.split_once("Torch(\"") {
         Some((_, torch)) => format!("torch: {}", first_line(&torch.replace("\\n", "\n"))),
@@ -64,6 +67,11 @@ mod tests {
             Ok(a.matmul(&a))
         })
         .unwrap_err();
-        assert!(error.0.starts_with("torch: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"), "{error}");
+        assert!(
+            error
+                .0
+                .starts_with("torch: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
+            "{error}"
+        );
     }
 }

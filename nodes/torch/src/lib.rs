@@ -11,10 +11,10 @@ pub mod generate;
 pub mod model;
 pub mod policy;
 pub mod rng;
-// pub mod serve;
-// pub mod store;
+pub mod serve;
+pub mod store;
 pub mod train;
 pub mod weights;
-// pub mod worker;
+pub mod worker;
 
 pub use error::{Error, Result};

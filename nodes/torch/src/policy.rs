@@ -62,11 +62,18 @@ impl Policy {
             source_kinds: loaded.source_kinds,
             network,
         };
-        policy.weights =
-            policy.weights.into_iter().map(|leaf| leaf.set_requires_grad(command.trainable)).collect();
+        policy.weights = policy
+            .weights
+            .into_iter()
+            .map(|leaf| leaf.set_requires_grad(command.trainable))
+            .collect();
         if let Some(spec) = &command.engine {
             // Gradients, moments and their scratch are not allocated yet.
-            let held = if command.trainable { 16 * policy.network.layout.parameters() } else { 0 };
+            let held = if command.trainable {
+                16 * policy.network.layout.parameters()
+            } else {
+                0
+            };
             policy.engine = Some(Engine::new(&policy.network, spec, held, 0)?);
             policy.engine_weights = spec.own_weights.then(|| copies(&policy.weights));
         }
@@ -99,7 +106,9 @@ impl Policy {
 
     /// Runs the engine for one block; what it had in flight is lost on an error.
     pub fn advance(&mut self) -> Result<Vec<crate::generate::Finished>> {
-        let Some(engine) = &mut self.engine else { return Ok(Vec::new()) };
+        let Some(engine) = &mut self.engine else {
+            return Ok(Vec::new());
+        };
         engine.advance(&self.network, self.engine_weights.as_deref().unwrap_or(&self.weights))
     }
 
@@ -144,7 +153,9 @@ impl Policy {
         };
         let pack = command.pack.clone().unwrap_or_default();
         let values = train::logprobs(&self.network, weights, &pack, command.logprob_chunk_tokens)?;
-        Ok(v1::PackLogProbs { sequences: values.into_iter().map(|values| v1::Floats { values }).collect() })
+        Ok(v1::PackLogProbs {
+            sequences: values.into_iter().map(|values| v1::Floats { values }).collect(),
+        })
     }
 
     /// Fresh moments and counters.
@@ -159,14 +170,18 @@ impl Policy {
 
     /// Adds the gradient of a pack.
     pub fn train_pack(&mut self, command: &v1::TrainPack) -> Result<v1::PackTrained> {
-        let Some(trainer) = &mut self.trainer else { fail!("training has not started; send StartTraining first") };
+        let Some(trainer) = &mut self.trainer else {
+            fail!("training has not started; send StartTraining first")
+        };
         let sequences = trainer.add_pack(&self.network, &self.weights, command)?;
         Ok(v1::PackTrained { sequences })
     }
 
     /// Updates master and compute weights.
     pub fn optimizer_step(&mut self, learning_rate: f64) -> Result<v1::OptimizerStepped> {
-        let Some(trainer) = &mut self.trainer else { fail!("training has not started; send StartTraining first") };
+        let Some(trainer) = &mut self.trainer else {
+            fail!("training has not started; send StartTraining first")
+        };
         let master = self.master.as_deref().unwrap_or(&self.weights);
         let stepped = trainer.step(master, learning_rate)?;
         self.refresh();
@@ -175,7 +190,13 @@ impl Policy {
 
     /// Writes `model.safetensors` with Hugging Face names, each parameter in the type that it came in.
     pub fn export(&self, folder: &Path) -> Result<Written> {
-        weights::write(folder, "model.safetensors", &self.network.layout, self.master(), &self.source_kinds)
+        weights::write(
+            folder,
+            "model.safetensors",
+            &self.network.layout,
+            self.master(),
+            &self.source_kinds,
+        )
     }
 }
 

@@ -25,50 +25,119 @@ pub struct Loaded {
 ///
 /// A tied model's file may repeat the head; it must then equal the embedding.
 pub fn load(folder: &Path, layout: &Layout, kind: Kind, device: Device) -> Result<Loaded> {
-    let wanted: HashMap<&str, usize> =
-        layout.pieces.iter().enumerate().map(|(index, piece)| (piece.name.as_str(), index)).collect();
-    let leaves = layout.zeros(kind, device);
-    let mut source_kinds: Vec<Option<Kind>> = vec![None; layout.pieces.len()];
-    let (mut extra, mut repeated_head) = (BTreeSet::new(), None);
+    let mut reader = Reader::new(layout, kind, device);
     for path in files(folder)? {
-        let bytes = fs::read(&path).map_err(|error| Error::io("read", &path, &error))?;
-        let file = parse(&path, &bytes)?;
+        reader.read(&path)?;
+    }
+    reader.finish(folder)
+}
+
+/// Reads one file that [`write`] made; every piece must be of type `kind`.
+pub fn read(folder: &Path, name: &str, layout: &Layout, kind: Kind, device: Device) -> Result<Vec<Tensor>> {
+    let path = folder.join(name);
+    let mut reader = Reader::new(layout, kind, device);
+    reader.read(&path)?;
+    let loaded = reader.finish(&path)?;
+    if let Some(found) = loaded.source_kinds.iter().find(|found| **found != kind) {
+        fail!(
+            "`{}` holds {found:?}, but {kind:?} is needed; was it saved with another dtype?",
+            path.display()
+        );
+    }
+    Ok(loaded.leaves)
+}
+
+/// Fills leaves from files, and keeps account of names.
+struct Reader<'a> {
+    layout: &'a Layout,
+    wanted: HashMap<&'a str, usize>,
+    leaves: Vec<Tensor>,
+    source_kinds: Vec<Option<Kind>>,
+    unexpected: BTreeSet<String>,
+    repeated_head: Option<Tensor>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(layout: &'a Layout, kind: Kind, device: Device) -> Self {
+        Self {
+            layout,
+            wanted: layout
+                .pieces
+                .iter()
+                .enumerate()
+                .map(|(index, piece)| (piece.name.as_str(), index))
+                .collect(),
+            leaves: layout.zeros(kind, device),
+            source_kinds: vec![None; layout.pieces.len()],
+            unexpected: BTreeSet::new(),
+            repeated_head: None,
+        }
+    }
+
+    fn read(&mut self, path: &Path) -> Result<()> {
+        let bytes = fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| {
+            Error(format!(
+                "`{}` is not a whole safetensors file ({error}); copy it again",
+                path.display()
+            ))
+        })?;
         for (name, view) in file.iter() {
-            let tensor = tensor_of(&path, name, &view)?;
-            match wanted.get(name) {
+            let tensor = tensor_of(path, name, &view)?;
+            match self.wanted.get(name) {
                 Some(&index) => {
-                    let piece = &layout.pieces[index];
-                    if tensor.size() != piece.shape {
-                        let found = tensor.size();
-                        fail!("`{}`: `{name}` has shape {found:?}, but {:?} is needed", path.display(), piece.shape);
+                    let piece = &self.layout.pieces[index];
+                    let (found, needed) = (tensor.size(), &piece.shape);
+                    if found != *needed {
+                        fail!(
+                            "`{}`: `{name}` has shape {found:?}, but {needed:?} is needed",
+                            path.display()
+                        );
                     }
-                    layout.view(&leaves, piece).copy_(&tensor);
-                    source_kinds[index] = Some(tensor.kind());
+                    self.layout.view(&self.leaves, piece).copy_(&tensor);
+                    self.source_kinds[index] = Some(tensor.kind());
                 }
-                None if name == "lm_head.weight" => repeated_head = Some(tensor),
+                None if name == "lm_head.weight" => self.repeated_head = Some(tensor),
                 // Tables that old exports carry; they follow from the configuration.
                 None if name.ends_with("rotary_emb.inv_freq") => {}
                 None => {
-                    extra.insert(name.to_owned());
+                    self.unexpected.insert(name.to_owned());
                 }
             }
         }
+        Ok(())
     }
-    let missing = layout.pieces.iter().zip(&source_kinds).filter(|(_, kind)| kind.is_none());
-    let missing: Vec<&str> = missing.map(|(piece, _)| piece.name.as_str()).collect();
-    refuse_names(folder, "lacks", missing.iter().copied())?;
-    refuse_names(folder, "has unexpected", extra.iter().map(String::as_str))?;
-    if let Some(head) = repeated_head {
-        let embedding = head.to_kind(kind).to_device(device);
-        if embedding.size() != layout.leaves[0] || !embedding.equal(&leaves[0]) {
-            fail!(
-                "`{}`: `lm_head.weight` differs from the embedding, but `tie_word_embeddings` is true; \
-                 set it to false in config.json to keep both",
-                folder.display()
-            );
+
+    fn finish(self, source: &Path) -> Result<Loaded> {
+        let missing = self
+            .layout
+            .pieces
+            .iter()
+            .zip(&self.source_kinds)
+            .filter(|(_, kind)| kind.is_none());
+        let missing: Vec<&str> = missing.map(|(piece, _)| piece.name.as_str()).collect();
+        refuse_names(source, "lacks", missing.iter().copied())?;
+        refuse_names(source, "has unexpected", self.unexpected.iter().map(String::as_str))?;
+        if let Some(head) = self.repeated_head {
+            let embedding = &self.leaves[0];
+            if head.size() != embedding.size()
+                || !head
+                    .to_kind(embedding.kind())
+                    .to_device(embedding.device())
+                    .equal(embedding)
+            {
+                fail!(
+                    "`{}`: `lm_head.weight` differs from the embedding, but `tie_word_embeddings` is true; \
+                     set it to false in config.json to keep both",
+                    source.display()
+                );
+            }
         }
+        Ok(Loaded {
+            leaves: self.leaves,
+            source_kinds: self.source_kinds.into_iter().flatten().collect(),
+        })
     }
-    Ok(Loaded { leaves, source_kinds: source_kinds.into_iter().flatten().collect() })
 }
 
 fn refuse_names<'a>(folder: &Path, what: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Result<()> {
@@ -77,17 +146,27 @@ fn refuse_names<'a>(folder: &Path, what: &str, names: impl ExactSizeIterator<Ite
     if names.is_empty() {
         return Ok(());
     }
-    let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
+    let more = if count > names.len() {
+        format!(" and {} more", count - names.len())
+    } else {
+        String::new()
+    };
     fail!("`{}` {what} {}{more}", folder.display(), names.join(", "))
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let (whole, index) = (folder.join("model.safetensors"), folder.join("model.safetensors.index.json"));
+    let (whole, index) = (
+        folder.join("model.safetensors"),
+        folder.join("model.safetensors.index.json"),
+    );
     if whole.exists() {
         return Ok(vec![whole]);
     }
     if !index.exists() {
-        fail!("`{}` has neither model.safetensors nor model.safetensors.index.json", folder.display());
+        fail!(
+            "`{}` has neither model.safetensors nor model.safetensors.index.json",
+            folder.display()
+        );
     }
     let text = fs::read_to_string(&index).map_err(|error| Error::io("read", &index, &error))?;
     #[derive(serde::Deserialize)]
@@ -103,19 +182,16 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
-    SafeTensors::deserialize(bytes).map_err(|error| {
-        Error(format!("`{}` is not a whole safetensors file ({error}); copy it again", path.display()))
-    })
-}
-
 fn tensor_of(path: &Path, name: &str, view: &safetensors::tensor::TensorView<'_>) -> Result<Tensor> {
     let kind = match view.dtype() {
         Dtype::F64 => Kind::Double,
         Dtype::F32 => Kind::Float,
         Dtype::BF16 => Kind::BFloat16,
         Dtype::F16 => Kind::Half,
-        other => fail!("`{}`: `{name}` has type {other:?}, but a floating-point one is needed", path.display()),
+        other => fail!(
+            "`{}`: `{name}` has type {other:?}, but a floating-point one is needed",
+            path.display()
+        ),
     };
     let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
     Ok(Tensor::f_from_data_size(view.data(), &shape, kind)?)
@@ -132,10 +208,15 @@ pub fn init(layout: &Layout, seed: u64, initializer_range: f64, kind: Kind, devi
         }
         let key = rng::key(seed, &piece.name);
         let count = piece.shape.iter().product::<i64>() as u64;
-        let values: Vec<f32> = (0..count).map(|index| (rng::normal(key, index) * initializer_range) as f32).collect();
+        let values: Vec<f32> = (0..count)
+            .map(|index| (rng::normal(key, index) * initializer_range) as f32)
+            .collect();
         target.copy_(&Tensor::from_slice(&values).view(piece.shape.as_slice()));
     }
-    Loaded { leaves, source_kinds: vec![Kind::Float; layout.pieces.len()] }
+    Loaded {
+        leaves,
+        source_kinds: vec![Kind::Float; layout.pieces.len()],
+    }
 }
 
 /// A file as written: its size and SHA-256, read back from the disk.
@@ -152,7 +233,14 @@ pub struct Written {
 /// Writes leaves as pieces into `folder/name`, piece `i` in `kinds[i]`, and syncs the file.
 pub fn write(folder: &Path, name: &str, layout: &Layout, leaves: &[Tensor], kinds: &[Kind]) -> Result<Written> {
     let views = layout.pieces.iter().zip(kinds).map(|(piece, &kind)| {
-        (piece.name.as_str(), PieceView { tensor: layout.view(leaves, piece), kind, shape: usizes(&piece.shape) })
+        (
+            piece.name.as_str(),
+            PieceView {
+                tensor: layout.view(leaves, piece),
+                kind,
+                shape: usizes(&piece.shape),
+            },
+        )
     });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let path = folder.join(name);
@@ -165,7 +253,11 @@ pub fn write(folder: &Path, name: &str, layout: &Layout, leaves: &[Tensor], kind
 pub fn sync_and_hash(folder: &Path, name: &str) -> Result<Written> {
     let path = folder.join(name);
     let failed = |error: &std::io::Error| Error::io("write", &path, error);
-    let mut file = File::options().read(true).write(true).open(&path).map_err(|error| failed(&error))?;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|error| failed(&error))?;
     file.sync_all().map_err(|error| failed(&error))?;
     let (mut digest, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 20]);
     loop {
@@ -177,7 +269,11 @@ pub fn sync_and_hash(folder: &Path, name: &str) -> Result<Written> {
         bytes += read as u64;
     }
     let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Written { name: name.to_owned(), bytes, sha256 })
+    Ok(Written {
+        name: name.to_owned(),
+        bytes,
+        sha256,
+    })
 }
 
 fn usizes(shape: &[i64]) -> Vec<usize> {

@@ -54,7 +54,9 @@ impl Cache {
         let index = Tensor::from_slice(slots).to_device(self.keys.device());
         for (cache, prompt) in [(&self.keys, &prompt.keys), (&self.values, &prompt.values)] {
             let (layers, heads, length, dim) = prompt.size4().unwrap_or_default();
-            let copies = prompt.unsqueeze(1).expand([layers, slots.len() as i64, heads, length, dim], false);
+            let copies = prompt
+                .unsqueeze(1)
+                .expand([layers, slots.len() as i64, heads, length, dim], false);
             let _ = cache.narrow(3, 0, length).index_copy_(1, &index, &copies);
         }
     }
@@ -67,7 +69,14 @@ impl Cache {
 
     /// One token in every slot: appends it at `positions` (`[slots]`) and returns the logits after it,
     /// `[slots, vocabulary]`. Attention reads the first `live` places, all of which up to the position are filled.
-    pub fn decode(&self, network: &Network, weights: &[Tensor], tokens: &Tensor, positions: &Tensor, live: i64) -> Tensor {
+    pub fn decode(
+        &self,
+        network: &Network,
+        weights: &[Tensor],
+        tokens: &Tensor,
+        positions: &Tensor,
+        live: i64,
+    ) -> Tensor {
         let config = &network.config;
         let (slots, shared) = (self.slots.size()[0], config.heads / config.kv_heads);
         let hidden_places = self.places.narrow(1, 0, live).gt_tensor(&positions.unsqueeze(1));
@@ -110,7 +119,12 @@ pub fn prefill(network: &Network, weights: &[Tensor], prompts: &[&[u32]], versio
     let (keys, values) = (Tensor::stack(&keys, 0), Tensor::stack(&values, 0));
     let one = |(index, prompt): (usize, &&[u32])| {
         let of = |all: &Tensor| all.select(1, index as i64).narrow(2, 0, prompt.len() as i64);
-        Prefilled { keys: of(&keys), values: of(&values), logits: logits.get(index as i64), version }
+        Prefilled {
+            keys: of(&keys),
+            values: of(&values),
+            logits: logits.get(index as i64),
+            version,
+        }
     };
     prompts.iter().enumerate().map(one).collect()
 }

@@ -125,6 +125,7 @@ impl Engine {
         self.rows.fill(None);
         self.waiting.clear();
         self.sampling = None;
+        self.cache.clear();
         std::mem::take(&mut self.requests).into_keys().collect()
     }
 
@@ -146,7 +147,11 @@ impl Engine {
         }
         let ended = self.requests.iter().filter(|(_, request)| request.is_finished());
         let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
-        let take = |id: u64| self.requests.remove(&id).map(|request| (id, Ok(request.into_aborted())));
+        let take = |id: u64| {
+            self.requests
+                .remove(&id)
+                .map(|request| (id, Ok(request.into_aborted())))
+        };
         Ok(ended.into_iter().filter_map(take).collect())
     }
 
@@ -167,8 +172,12 @@ impl Engine {
         self.prefill(network, weights, groups.iter().map(|(id, _)| *id));
         for (id, placed) in groups {
             let waits = self.waiting.iter().any(|(request, _)| *request == id);
-            let Some(request) = self.requests.get_mut(&id) else { continue };
-            let Some(prompt) = request.prefilled.take() else { continue };
+            let Some(request) = self.requests.get_mut(&id) else {
+                continue;
+            };
+            let Some(prompt) = request.prefilled.take() else {
+                continue;
+            };
             let slots: Vec<i64> = placed.iter().map(|(_, slot)| *slot as i64).collect();
             self.cache.place(&prompt, &slots);
             let index = Tensor::from_slice(&slots).to_device(network.device);
@@ -176,15 +185,26 @@ impl Engine {
             let _ = self.logits.index_copy_(0, &index, &logits);
             for (sample, slot) in placed {
                 let position = request.prompt.len() as i64;
-                self.rows[slot] = Some(Row { request: id, sample, position, version: prompt.version });
+                self.rows[slot] = Some(Row {
+                    request: id,
+                    sample,
+                    position,
+                    version: prompt.version,
+                });
             }
             request.prefilled = waits.then_some(prompt);
         }
     }
 
     fn prefill(&mut self, network: &Network, weights: &[Tensor], ids: impl Iterator<Item = u64>) {
-        let missing: Vec<u64> = ids.filter(|id| self.requests.get(id).is_some_and(|r| r.prefilled.is_none())).collect();
-        let together = if cache::neighbours_matter(network.device) { PREFILL_TOKENS } else { 1 };
+        let missing: Vec<u64> = ids
+            .filter(|id| self.requests.get(id).is_some_and(|r| r.prefilled.is_none()))
+            .collect();
+        let together = if cache::neighbours_matter(network.device) {
+            PREFILL_TOKENS
+        } else {
+            1
+        };
         let mut rest = missing.as_slice();
         while !rest.is_empty() {
             let (mut count, mut longest) = (0, 0);
@@ -232,8 +252,11 @@ impl Engine {
             ids.push(id);
             logprobs.push(logprob);
         }
-        let columns: Vec<Tensor> = ids.iter().map(|id| id.to_kind(Kind::Double)).chain(
-            logprobs.iter().map(|logprob| logprob.to_kind(Kind::Double))).collect();
+        let columns: Vec<Tensor> = ids
+            .iter()
+            .map(|id| id.to_kind(Kind::Double))
+            .chain(logprobs.iter().map(|logprob| logprob.to_kind(Kind::Double)))
+            .collect();
         let drawn: Vec<f64> = Vec::try_from(Tensor::stack(&columns, 1).view([-1]))?;
         let alive = self.take_block(&drawn)?;
         if alive && let Some(last) = ids.last() {
@@ -248,7 +271,9 @@ impl Engine {
         let block = self.block;
         for (row, drawn) in self.rows.iter_mut().zip(drawn.chunks_exact(2 * block)) {
             let Some(going) = row else { continue };
-            let Some(request) = self.requests.get_mut(&going.request) else { continue };
+            let Some(request) = self.requests.get_mut(&going.request) else {
+                continue;
+            };
             let mut ended = false;
             for step in 0..block {
                 let (id, logprob) = (drawn[step] as u32, drawn[block + step] as f32);
@@ -275,9 +300,13 @@ impl Engine {
 
     fn uniforms(&self, row: Option<Row>) -> Vec<f64> {
         let drawn = |row: Row, step: usize| {
-            self.requests.get(&row.request).map_or(0.5, |r| rng::uniform(r.seeds[row.sample], row.position as u64 + step as u64))
+            self.requests.get(&row.request).map_or(0.5, |r| {
+                rng::uniform(r.seeds[row.sample], row.position as u64 + step as u64)
+            })
         };
-        (0..self.block).map(|step| row.map_or(0.5, |row| drawn(row, step))).collect()
+        (0..self.block)
+            .map(|step| row.map_or(0.5, |row| drawn(row, step)))
+            .collect()
     }
 
     fn slot_sampling(&self, network: &Network) -> SlotSampling {
@@ -291,7 +320,9 @@ impl Engine {
 }
 
 fn chosen_slots(network: &Network, memory_fraction: f64, held_bytes: u64, context: i64) -> Result<i64> {
-    let Some(free) = free_bytes(network.device) else { return Ok(CPU_SLOTS) };
+    let Some(free) = free_bytes(network.device) else {
+        return Ok(CPU_SLOTS);
+    };
     if !(memory_fraction > 0.0 && memory_fraction <= 1.0) {
         fail!("`memory_fraction` is {memory_fraction}, but a number above 0 and at most 1 is needed");
     }

@@ -30,7 +30,13 @@ pub struct Request {
 impl Request {
     /// Checks a command against the model's `vocabulary` and the engine's `context`.
     pub fn new(command: v1::Generate, vocabulary: i64, context: i64) -> Result<Self> {
-        let v1::Generate { prompt_ids, seeds, stop_ids, sampling, .. } = command;
+        let v1::Generate {
+            prompt_ids,
+            seeds,
+            stop_ids,
+            sampling,
+            ..
+        } = command;
         let sampling = sampling.unwrap_or_default();
         let (vocabulary, context) = (vocabulary as u32, context as usize);
         if prompt_ids.is_empty() {
@@ -50,14 +56,23 @@ impl Request {
             fail!("`max_new_tokens` is 0; ask for at least one token");
         }
         if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
-            fail!("`temperature` is {}, but a number of at least 0 is needed", sampling.temperature);
+            fail!(
+                "`temperature` is {}, but a number of at least 0 is needed",
+                sampling.temperature
+            );
         }
         if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
-            fail!("`top_p` is {}, but a number above 0 and at most 1 is needed", sampling.top_p);
+            fail!(
+                "`top_p` is {}, but a number above 0 and at most 1 is needed",
+                sampling.top_p
+            );
         }
         let stops: BTreeSet<u32> = stop_ids.into_iter().collect();
         if sampling.min_new_tokens > 0 && stops.len() >= vocabulary as usize {
-            fail!("every token stops, so `min_new_tokens` of {} cannot be reached", sampling.min_new_tokens);
+            fail!(
+                "every token stops, so `min_new_tokens` of {} cannot be reached",
+                sampling.min_new_tokens
+            );
         }
         let settings = SlotSettings {
             temperature: sampling.temperature,
@@ -82,7 +97,12 @@ impl Request {
 
     /// Adds a token to a sample; true when that ends it.
     pub fn push(&mut self, sample: usize, id: u32, logprob: f32, version: u64) -> bool {
-        let Self { samples, stop_ids, max_new_tokens, .. } = self;
+        let Self {
+            samples,
+            stop_ids,
+            max_new_tokens,
+            ..
+        } = self;
         let sample = &mut samples[sample];
         sample.ids.push(id);
         sample.logprobs.push(logprob);
@@ -103,7 +123,9 @@ impl Request {
 
     /// Whether every sample has ended.
     pub fn is_finished(&self) -> bool {
-        self.samples.iter().all(|sample| sample.finish_reason() != v1::FinishReason::Unspecified)
+        self.samples
+            .iter()
+            .all(|sample| sample.finish_reason() != v1::FinishReason::Unspecified)
     }
 
     /// The answer, with what has not ended marked as aborted.

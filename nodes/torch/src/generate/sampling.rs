@@ -23,7 +23,13 @@ pub struct SlotSettings {
 
 impl Default for SlotSettings {
     fn default() -> Self {
-        Self { temperature: 1.0, top_k: 0, top_p: 1.0, stop_ids: Vec::new(), stops_from: 0 }
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            stop_ids: Vec::new(),
+            stops_from: 0,
+        }
     }
 }
 
@@ -65,23 +71,49 @@ impl SlotSampling {
         let counts = |values: Vec<i64>| Tensor::from_slice(&values).to_device(device).unsqueeze(1);
         let flags = |values: Vec<bool>| Tensor::from_slice(&values).to_device(device).unsqueeze(1);
         let is_greedy = |slot: &SlotSettings| slot.temperature == 0.0;
-        let temperatures = slots.iter().map(|slot| if is_greedy(slot) { 1.0 } else { slot.temperature });
-        let longest = slots.iter().filter(|slot| slot.stops_from > 0).map(|slot| slot.stop_ids.len()).max();
+        let temperatures = slots
+            .iter()
+            .map(|slot| if is_greedy(slot) { 1.0 } else { slot.temperature });
+        let longest = slots
+            .iter()
+            .filter(|slot| slot.stops_from > 0)
+            .map(|slot| slot.stop_ids.len())
+            .max();
         let held = longest.filter(|longest| *longest > 0).map(|longest| {
             let ids: Vec<i64> = slots.iter().flat_map(|slot| padded(&slot.stop_ids, longest)).collect();
-            let from = slots.iter().map(|slot| if slot.stop_ids.is_empty() { 0 } else { slot.stops_from });
-            let ids = Tensor::from_slice(&ids).view([slots.len() as i64, longest as i64]).to_device(device);
-            Held { ids, from: counts(from.collect()) }
+            let from = slots
+                .iter()
+                .map(|slot| if slot.stop_ids.is_empty() { 0 } else { slot.stops_from });
+            let ids = Tensor::from_slice(&ids)
+                .view([slots.len() as i64, longest as i64])
+                .to_device(device);
+            Held {
+                ids,
+                from: counts(from.collect()),
+            }
         });
         let cuts = slots.iter().any(SlotSettings::is_cut).then(|| Cuts {
             used: flags(slots.iter().map(SlotSettings::is_cut).collect()),
-            top_k: counts(slots.iter().map(|slot| if slot.top_k > 0 { slot.top_k } else { vocabulary }).collect()),
+            top_k: counts(
+                slots
+                    .iter()
+                    .map(|slot| if slot.top_k > 0 { slot.top_k } else { vocabulary })
+                    .collect(),
+            ),
             // Rounding must not cut the last token of an uncut distribution.
-            top_p: column(slots.iter().map(|slot| if slot.top_p < 1.0 { slot.top_p } else { 2.0 }).collect()),
+            top_p: column(
+                slots
+                    .iter()
+                    .map(|slot| if slot.top_p < 1.0 { slot.top_p } else { 2.0 })
+                    .collect(),
+            ),
         });
         Self {
             temperature: column(temperatures.collect()).to_kind(kind),
-            greedy: slots.iter().any(is_greedy).then(|| flags(slots.iter().map(is_greedy).collect())),
+            greedy: slots
+                .iter()
+                .any(is_greedy)
+                .then(|| flags(slots.iter().map(is_greedy).collect())),
             every_slot_greedy: slots.iter().all(is_greedy),
             cuts,
             held,
@@ -94,7 +126,9 @@ impl SlotSampling {
         let mut logits = logits.shallow_clone();
         if let Some(held) = &self.held {
             let early = positions.unsqueeze(1).lt_tensor(&held.from);
-            let kept = logits.gather(1, &held.ids, false).masked_fill(&early, f64::NEG_INFINITY);
+            let kept = logits
+                .gather(1, &held.ids, false)
+                .masked_fill(&early, f64::NEG_INFINITY);
             logits = logits.scatter(1, &held.ids, &kept);
         }
         let mut scaled = logits / &self.temperature;
@@ -110,7 +144,9 @@ impl SlotSampling {
             let vocabulary = cumulative.size()[1];
             let target = uniforms.unsqueeze(1) * cumulative.narrow(1, vocabulary - 1, 1);
             // The clamp only matters for logits that are not finite; those are noticed by their log-prob.
-            let drawn = target.searchsorted(&cumulative, false, true, "right", None::<&Tensor>).clamp_max(vocabulary - 1);
+            let drawn = target
+                .searchsorted(&cumulative, false, true, "right", None::<&Tensor>)
+                .clamp_max(vocabulary - 1);
             // A parallel sum may round a step up at an id of probability zero.
             let mut instead = logprobs.gather(1, &drawn, false).eq(f64::NEG_INFINITY);
             if let Some(greedy) = &self.greedy {

@@ -36,10 +36,17 @@ pub(super) const LEAVES_PER_LAYER: usize = 6;
 impl Layout {
     /// The layout of a network of this shape.
     pub fn of(config: &LlamaConfig) -> Self {
-        let mut layout = Self { leaves: Vec::new(), pieces: Vec::new(), tied: config.tied };
+        let mut layout = Self {
+            leaves: Vec::new(),
+            pieces: Vec::new(),
+            tied: config.tied,
+        };
         let (hidden, gated) = (config.hidden, config.intermediate);
         let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
-        layout.add(&[("model.embed_tokens.weight".to_owned(), config.vocabulary)], Some(hidden));
+        layout.add(
+            &[("model.embed_tokens.weight".to_owned(), config.vocabulary)],
+            Some(hidden),
+        );
         for layer in 0..config.layers {
             let name = |part: &str| format!("model.layers.{layer}.{part}.weight");
             layout.add(&[(name("input_layernorm"), hidden)], None);
@@ -48,7 +55,10 @@ impl Layout {
             layout.add(&projections, Some(hidden));
             layout.add(&[(name("self_attn.o_proj"), hidden)], Some(queries));
             layout.add(&[(name("post_attention_layernorm"), hidden)], None);
-            layout.add(&[(name("mlp.gate_proj"), gated), (name("mlp.up_proj"), gated)], Some(hidden));
+            layout.add(
+                &[(name("mlp.gate_proj"), gated), (name("mlp.up_proj"), gated)],
+                Some(hidden),
+            );
             layout.add(&[(name("mlp.down_proj"), hidden)], Some(gated));
         }
         layout.add(&[("model.norm.weight".to_owned(), hidden)], None);
@@ -62,7 +72,12 @@ impl Layout {
         let shape = |rows: i64| std::iter::once(rows).chain(columns).collect::<Vec<_>>();
         let mut first_row = 0;
         for (name, rows) in parts {
-            self.pieces.push(Piece { name: name.clone(), leaf: self.leaves.len(), first_row, shape: shape(*rows) });
+            self.pieces.push(Piece {
+                name: name.clone(),
+                leaf: self.leaves.len(),
+                first_row,
+                shape: shape(*rows),
+            });
             first_row += rows;
         }
         self.leaves.push(shape(first_row));
@@ -70,7 +85,10 @@ impl Layout {
 
     /// Number of parameters.
     pub fn parameters(&self) -> u64 {
-        self.leaves.iter().map(|shape| shape.iter().product::<i64>() as u64).sum()
+        self.leaves
+            .iter()
+            .map(|shape| shape.iter().product::<i64>() as u64)
+            .sum()
     }
 
     /// Which leaf is the output projection `[vocabulary, hidden]`.
@@ -80,12 +98,19 @@ impl Layout {
 
     /// The leaves that the pass up to the last norm reads; the head, when it is a leaf of its own, comes after them.
     pub fn trunk(&self) -> std::ops::Range<usize> {
-        0..if self.tied { self.leaves.len() } else { self.leaves.len() - 1 }
+        0..if self.tied {
+            self.leaves.len()
+        } else {
+            self.leaves.len() - 1
+        }
     }
 
     /// Zeros in the shape of every leaf.
     pub fn zeros(&self, kind: Kind, device: Device) -> Vec<Tensor> {
-        self.leaves.iter().map(|shape| Tensor::zeros(shape.as_slice(), (kind, device))).collect()
+        self.leaves
+            .iter()
+            .map(|shape| Tensor::zeros(shape.as_slice(), (kind, device)))
+            .collect()
     }
 
     /// A view of one piece, detached from any graph.
@@ -114,7 +139,10 @@ mod tests {
             }
             assert_eq!(rows, layout.leaves.iter().map(|shape| shape[0]).collect::<Vec<_>>());
             let block = 8 + 8 * 8 + 2 * 4 * 8 + 8 * 8 + 8 + 3 * 8 * 12;
-            assert_eq!(layout.parameters(), 2 * block + 8 + if tied == "true" { 88 } else { 176 });
+            assert_eq!(
+                layout.parameters(),
+                2 * block + 8 + if tied == "true" { 88 } else { 176 }
+            );
             assert_eq!(layout.leaves[layout.head()], [11, 8]);
         }
     }

@@ -58,10 +58,19 @@ impl Network {
     ) -> Tensor {
         let config = &self.config;
         let rotated = config.heads + config.kv_heads;
-        let (cosine, sine) = (self.cosine.index_select(0, positions), self.sine.index_select(0, positions));
+        let (cosine, sine) = (
+            self.cosine.index_select(0, positions),
+            self.sine.index_select(0, positions),
+        );
         let mut rows = Tensor::embedding(&weights[0], tokens, -1, false, false);
-        for (layer, leaves) in weights[1..].chunks_exact(LEAVES_PER_LAYER).take(config.layers as usize).enumerate() {
-            let [input_norm, qkv, output, gated_norm, gate_up, down] = leaves else { unreachable!() };
+        for (layer, leaves) in weights[1..]
+            .chunks_exact(LEAVES_PER_LAYER)
+            .take(config.layers as usize)
+            .enumerate()
+        {
+            let [input_norm, qkv, output, gated_norm, gate_up, down] = leaves else {
+                unreachable!()
+            };
             let heads = self.norm(&rows, input_norm).linear(qkv, None::<&Tensor>);
             let heads = heads.view([-1, rotated + config.kv_heads, config.head_dim]);
             let queries_keys = heads.narrow(1, 0, rotated);
@@ -91,7 +100,9 @@ impl Network {
 
     /// Logits of hidden states, `[rows, vocabulary]`, in float32 (float64 for float64).
     pub fn logits(&self, weights: &[Tensor], hidden: &Tensor) -> Tensor {
-        hidden.linear(&weights[self.layout.head()], None::<&Tensor>).to_kind(wide(self.kind))
+        hidden
+            .linear(&weights[self.layout.head()], None::<&Tensor>)
+            .to_kind(wide(self.kind))
     }
 
     fn norm(&self, rows: &Tensor, weight: &Tensor) -> Tensor {

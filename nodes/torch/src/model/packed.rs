@@ -21,7 +21,10 @@ impl Packed {
     /// Packs sequences of ids; none may be empty.
     pub fn new(sequences: &[&[u32]], device: Device) -> Self {
         let longest = sequences.iter().map(|ids| ids.len()).max().unwrap_or(0);
-        let tokens: Vec<i64> = sequences.iter().flat_map(|ids| ids.iter().map(|&id| i64::from(id))).collect();
+        let tokens: Vec<i64> = sequences
+            .iter()
+            .flat_map(|ids| ids.iter().map(|&id| i64::from(id)))
+            .collect();
         let positions: Vec<i64> = sequences.iter().flat_map(|ids| 0..ids.len() as i64).collect();
         let padded = tokens.len() < longest * sequences.len();
         let places = padded.then(|| {
@@ -42,7 +45,11 @@ impl Packed {
     pub fn pad(&self, rows: &Tensor) -> Tensor {
         let (_, heads, dim) = rows.size3().unwrap_or_default();
         let padded = match &self.places {
-            Some(places) => rows.new_zeros([self.sequences * self.longest, heads, dim], (rows.kind(), rows.device()))
+            Some(places) => rows
+                .new_zeros(
+                    [self.sequences * self.longest, heads, dim],
+                    (rows.kind(), rows.device()),
+                )
                 .index_copy(0, places, rows),
             None => rows.shallow_clone(),
         };
@@ -52,7 +59,9 @@ impl Packed {
     /// `[sequences, heads, longest, dim]` back to `[tokens, heads * dim]`.
     pub fn unpad(&self, padded: &Tensor) -> Tensor {
         let (_, heads, _, dim) = padded.size4().unwrap_or_default();
-        let rows = padded.transpose(1, 2).reshape([self.sequences * self.longest, heads * dim]);
+        let rows = padded
+            .transpose(1, 2)
+            .reshape([self.sequences * self.longest, heads * dim]);
         match &self.places {
             Some(places) => rows.index_select(0, places),
             None => rows,

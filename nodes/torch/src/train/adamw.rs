@@ -34,13 +34,29 @@ impl AdamW {
                 fail!("`{name}` is {value}, but at least 0 is needed");
             }
         }
-        let zeros = || parameters.iter().map(|parameter| parameter.detach().zeros_like()).collect();
-        Ok(Self { settings, means: zeros(), squares: zeros(), steps: 0 })
+        let zeros = || {
+            parameters
+                .iter()
+                .map(|parameter| parameter.detach().zeros_like())
+                .collect()
+        };
+        Ok(Self {
+            settings,
+            means: zeros(),
+            squares: zeros(),
+            steps: 0,
+        })
     }
 
     /// One update of `parameters` by `gradients`, in place.
     pub fn step(&mut self, parameters: &[Tensor], gradients: &[Tensor], learning_rate: f64) {
-        let v1::AdamW { beta1, beta2, eps, weight_decay, .. } = self.settings;
+        let v1::AdamW {
+            beta1,
+            beta2,
+            eps,
+            weight_decay,
+            ..
+        } = self.settings;
         self.steps += 1;
         let step = self.steps.min(i32::MAX as u64) as i32;
         let (mean_correction, square_correction) = (1.0 - beta1.powi(step), 1.0 - beta2.powi(step));
@@ -48,7 +64,9 @@ impl AdamW {
         for ((parameter, gradient), (mean, square)) in parameters.iter().zip(gradients).zip(moments) {
             let mut parameter = parameter.detach();
             let _ = mean.lerp_(gradient, 1.0 - beta1);
-            let _ = square.g_mul_scalar_(beta2).addcmul_(gradient, &(gradient * (1.0 - beta2)));
+            let _ = square
+                .g_mul_scalar_(beta2)
+                .addcmul_(gradient, &(gradient * (1.0 - beta2)));
             let scale = (&*square / square_correction).sqrt() + eps;
             if parameter.dim() > 1 {
                 let _ = parameter.g_mul_scalar_(1.0 - learning_rate * weight_decay);
@@ -79,7 +97,13 @@ mod tests {
 
     #[test]
     fn matches_the_formula() {
-        let settings = v1::AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 0.0 };
+        let settings = v1::AdamW {
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            max_grad_norm: 0.0,
+        };
         let parameters = [Tensor::from_slice2(&[[0.5f64, -2.0]]), Tensor::from_slice(&[1.5f64])];
         let mut optimizer = AdamW::new(settings, &parameters).unwrap();
         let gradients = [[0.3, -1.0, 0.2], [0.1, 0.0, -0.4], [2.0, 1e-3, -5.0]];
@@ -87,19 +111,39 @@ mod tests {
             let matrix = Tensor::from_slice2(&[[gradients[0][step], gradients[1][step]]]);
             optimizer.step(&parameters, &[matrix, Tensor::from_slice(&[gradients[2][step]])], 0.01);
         }
-        let found = [parameters[0].double_value(&[0, 0]), parameters[0].double_value(&[0, 1]), parameters[1].double_value(&[0])];
+        let found = [
+            parameters[0].double_value(&[0, 0]),
+            parameters[0].double_value(&[0, 1]),
+            parameters[1].double_value(&[0]),
+        ];
         for (index, (start, decays)) in [(0.5, true), (-2.0, true), (1.5, false)].into_iter().enumerate() {
             let expected = by_hand(start, &gradients[index], &settings, 0.01, decays);
-            assert!((found[index] - expected).abs() < 1e-14, "{index}: {} {expected}", found[index]);
+            assert!(
+                (found[index] - expected).abs() < 1e-14,
+                "{index}: {} {expected}",
+                found[index]
+            );
         }
     }
 
     #[test]
     fn settings_without_a_meaning_are_refused() {
-        let good = v1::AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, max_grad_norm: 1.0 };
+        let good = v1::AdamW {
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            max_grad_norm: 1.0,
+        };
         let refused = |settings| AdamW::new(settings, &[]).unwrap_err().0;
         assert!(refused(v1::AdamW { beta2: 1.0, ..good }).contains("`beta2` is 1"));
         assert!(refused(v1::AdamW { eps: f64::NAN, ..good }).contains("`eps` is NaN"));
-        assert!(refused(v1::AdamW { max_grad_norm: -1.0, ..good }).contains("`max_grad_norm` is -1"));
+        assert!(
+            refused(v1::AdamW {
+                max_grad_norm: -1.0,
+                ..good
+            })
+            .contains("`max_grad_norm` is -1")
+        );
     }
 }

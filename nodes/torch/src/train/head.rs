@@ -10,9 +10,15 @@ const CHUNK_TOKENS: i64 = 512;
 
 /// Starts and lengths of the chunks of `count` tokens.
 pub fn chunks(count: usize, chunk_tokens: u32) -> impl Iterator<Item = (i64, i64)> {
-    let size = if chunk_tokens == 0 { CHUNK_TOKENS } else { i64::from(chunk_tokens) };
+    let size = if chunk_tokens == 0 {
+        CHUNK_TOKENS
+    } else {
+        i64::from(chunk_tokens)
+    };
     let count = count as i64;
-    (0..count).step_by(size as usize).map(move |start| (start, size.min(count - start)))
+    (0..count)
+        .step_by(size as usize)
+        .map(move |start| (start, size.min(count - start)))
 }
 
 /// Log-probs of a chunk's targets, `[length]`, and the whole log-distribution, `[length, vocabulary]`, from its hidden

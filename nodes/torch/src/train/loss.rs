@@ -22,7 +22,9 @@ pub fn policy_terms(
     advantages: &Tensor,
     reference: &Tensor,
 ) -> PolicyTerms {
-    let ratio = (logprobs - old).clamp(settings.log_ratio_min, settings.log_ratio_max).exp();
+    let ratio = (logprobs - old)
+        .clamp(settings.log_ratio_min, settings.log_ratio_max)
+        .exp();
     let clipped = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high);
     let mut loss = (-&ratio * advantages).maximum(&(-clipped * advantages));
     if let Some(dual) = settings.dual_clip {
@@ -80,7 +82,10 @@ mod tests {
         ];
         for (logprob, old, advantage, dual, loss) in golden {
             let terms = one(&settings(dual, Kl::None), logprob, old, advantage, 0.0);
-            assert!((terms.loss.double_value(&[0]) - loss).abs() < 1e-6, "{logprob} {old} {advantage} {dual:?}");
+            assert!(
+                (terms.loss.double_value(&[0]) - loss).abs() < 1e-6,
+                "{logprob} {old} {advantage} {dual:?}"
+            );
         }
     }
 
@@ -96,7 +101,10 @@ mod tests {
             for (kl, expected) in [(Kl::K1, k1), (Kl::K2, k2), (Kl::K3, k3)] {
                 let terms = one(&settings(None, kl), logprob, logprob, 0.0, reference);
                 let found = terms.kl.unwrap().double_value(&[0]);
-                assert!((found - expected).abs() < 1e-6, "{kl:?} of {logprob} and {reference}: {found}");
+                assert!(
+                    (found - expected).abs() < 1e-6,
+                    "{kl:?} of {logprob} and {reference}: {found}"
+                );
             }
         }
     }

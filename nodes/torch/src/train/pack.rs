@@ -20,13 +20,22 @@ pub fn check(pack: &v1::Pack, config: &LlamaConfig, train: bool) -> Result<()> {
             fail!("sequence {index} has {tokens} tokens and a prompt of {prompt}; the prompt needs 1 to all of them");
         }
         if tokens as i64 > config.max_positions {
-            fail!("sequence {index} has {tokens} tokens, but the model reads {}", config.max_positions);
+            fail!(
+                "sequence {index} has {tokens} tokens, but the model reads {}",
+                config.max_positions
+            );
         }
         if let Some(id) = sequence.ids.iter().find(|id| i64::from(**id) >= config.vocabulary) {
-            fail!("sequence {index}: token id {id} is outside the vocabulary of {}", config.vocabulary);
+            fail!(
+                "sequence {index}: token id {id} is outside the vocabulary of {}",
+                config.vocabulary
+            );
         }
         if !(sequence.temperature >= 0.0 && sequence.temperature.is_finite()) {
-            fail!("sequence {index}: `temperature` is {}, but at least 0 is needed", sequence.temperature);
+            fail!(
+                "sequence {index}: `temperature` is {}, but at least 0 is needed",
+                sequence.temperature
+            );
         }
         let response = tokens - prompt;
         let lengths = [
@@ -47,7 +56,14 @@ pub fn check(pack: &v1::Pack, config: &LlamaConfig, train: bool) -> Result<()> {
 
 /// All tokens of a pack.
 pub fn packed(pack: &v1::Pack, device: Device) -> Packed {
-    Packed::new(&pack.sequences.iter().map(|sequence| sequence.ids.as_slice()).collect::<Vec<_>>(), device)
+    Packed::new(
+        &pack
+            .sequences
+            .iter()
+            .map(|sequence| sequence.ids.as_slice())
+            .collect::<Vec<_>>(),
+        device,
+    )
 }
 
 /// The tokens that count, in order.
@@ -76,7 +92,11 @@ impl Selected {
             let picked: Vec<usize> = (0..response).filter(|&at| !masked_only || sequence.mask[at]).collect();
             rows.extend(picked.iter().map(|at| (start + prompt + at - 1) as i64));
             targets.extend(picked.iter().map(|at| i64::from(sequence.ids[prompt + at])));
-            let temperature = if sequence.temperature == 0.0 { 1.0 } else { sequence.temperature };
+            let temperature = if sequence.temperature == 0.0 {
+                1.0
+            } else {
+                sequence.temperature
+            };
             temperatures.extend(picked.iter().map(|_| temperature));
             places.push(picked);
             start += sequence.ids.len();
@@ -84,7 +104,10 @@ impl Selected {
         Self {
             rows: Tensor::from_slice(&rows).to_device(device),
             targets: Tensor::from_slice(&targets).to_device(device),
-            temperatures: Tensor::from_slice(&temperatures).to_kind(kind).to_device(device).unsqueeze(1),
+            temperatures: Tensor::from_slice(&temperatures)
+                .to_kind(kind)
+                .to_device(device)
+                .unsqueeze(1),
             places,
             kind,
             device,
@@ -98,10 +121,17 @@ impl Selected {
 
     /// A response-aligned vector at the picked tokens, `[count]`; NaN where a sequence has none.
     pub fn pick(&self, pack: &v1::Pack, of: impl Fn(&v1::Sequence) -> &[f32]) -> Tensor {
-        let picked: Vec<f32> = pack.sequences.iter().zip(&self.places).flat_map(|(sequence, places)| {
-            let values = of(sequence);
-            places.iter().map(move |&at| values.get(at).copied().unwrap_or(f32::NAN))
-        }).collect();
+        let picked: Vec<f32> = pack
+            .sequences
+            .iter()
+            .zip(&self.places)
+            .flat_map(|(sequence, places)| {
+                let values = of(sequence);
+                places
+                    .iter()
+                    .map(move |&at| values.get(at).copied().unwrap_or(f32::NAN))
+            })
+            .collect();
         Tensor::from_slice(&picked).to_kind(self.kind).to_device(self.device)
     }
 }

@@ -31,7 +31,11 @@ impl Trainer {
     /// Fresh moments, counters and gradients for `master` weights.
     pub fn new(settings: v1::AdamW, master: &[Tensor]) -> Result<Self> {
         let gradients = master.iter().map(|parameter| parameter.detach().zeros_like()).collect();
-        Ok(Self { optimizer: AdamW::new(settings, master)?, gradients, packs: 0 })
+        Ok(Self {
+            optimizer: AdamW::new(settings, master)?,
+            gradients,
+            packs: 0,
+        })
     }
 
     /// Packs that wait for an optimizer step.
@@ -52,18 +56,25 @@ impl Trainer {
         command: &v1::TrainPack,
     ) -> Result<Vec<v1::SequenceSums>> {
         let pack = command.pack.clone().unwrap_or_default();
-        let Some(loss) = &command.loss else { fail!("the pack comes without a loss") };
+        let Some(loss) = &command.loss else {
+            fail!("the pack comes without a loss")
+        };
         check(&pack, &network.config, true)?;
         check_loss(&pack, loss)?;
         if !(command.denominator > 0.0 && command.denominator.is_finite()) {
-            fail!("`denominator` is {}, but a positive number is needed", command.denominator);
+            fail!(
+                "`denominator` is {}, but a positive number is needed",
+                command.denominator
+            );
         }
         self.packs += 1;
         let selected = Selected::new(&pack, true, wide(network.kind), network.device);
         if selected.count() == 0 {
             return Ok(vec![v1::SequenceSums::default(); pack.sequences.len()]);
         }
-        let hidden = network.packed(weights, &packed(&pack, network.device)).index_select(0, &selected.rows);
+        let hidden = network
+            .packed(weights, &packed(&pack, network.device))
+            .index_select(0, &selected.rows);
         let inputs = TokenInputs::new(&pack, &selected);
         let (mut reports, mut hidden_gradients) = (Vec::new(), Vec::new());
         let head_leaf = network.layout.head();
@@ -73,7 +84,9 @@ impl Trainer {
             let (objective, report) = inputs.terms(loss, &logprobs, &distribution, (start, length));
             let objective = objective.sum(None) / command.denominator;
             let gradients = Tensor::f_run_backward(&[objective], &[&chunk, &weights[head_leaf]], false, false)?;
-            let [of_hidden, of_head] = gradients.as_slice() else { fail!("torch returned no gradient of the head") };
+            let [of_hidden, of_head] = gradients.as_slice() else {
+                fail!("torch returned no gradient of the head")
+            };
             hidden_gradients.push(of_hidden.shallow_clone());
             let _ = self.gradients[head_leaf].g_add_(&of_head.to_kind(wide(network.kind)));
             reports.push(report);
@@ -81,9 +94,12 @@ impl Trainer {
         // The gradient of this product with respect to `hidden` is exactly the factor.
         let root = (hidden * Tensor::cat(&hidden_gradients, 0)).sum(None);
         let trunk = network.layout.trunk();
-        for (sum, gradient) in
-            self.gradients[trunk.clone()].iter_mut().zip(Tensor::f_run_backward(&[root], &weights[trunk], false, false)?)
-        {
+        for (sum, gradient) in self.gradients[trunk.clone()].iter_mut().zip(Tensor::f_run_backward(
+            &[root],
+            &weights[trunk],
+            false,
+            false,
+        )?) {
             let _ = sum.g_add_(&gradient.to_kind(wide(network.kind)));
         }
         let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).view([-1]))?;
@@ -96,7 +112,11 @@ impl Trainer {
             fail!("`learning_rate` is {learning_rate}, but at least 0 is needed");
         }
         let _no_grad = tch::no_grad_guard();
-        let norms: Vec<Tensor> = self.gradients.iter().map(|gradient| gradient.norm().to_kind(Kind::Double)).collect();
+        let norms: Vec<Tensor> = self
+            .gradients
+            .iter()
+            .map(|gradient| gradient.norm().to_kind(Kind::Double))
+            .collect();
         let grad_norm = Tensor::stack(&norms, 0).norm().double_value(&[]);
         let most = self.optimizer.settings.max_grad_norm;
         let skipped = !grad_norm.is_finite();
@@ -128,23 +148,38 @@ pub fn logprobs(network: &Network, weights: &[Tensor], pack: &v1::Pack, chunk_to
     let selected = Selected::new(pack, false, wide(network.kind), network.device);
     let mut all: Vec<f32> = Vec::new();
     if selected.count() > 0 {
-        let hidden = network.packed(weights, &packed(pack, network.device)).index_select(0, &selected.rows);
+        let hidden = network
+            .packed(weights, &packed(pack, network.device))
+            .index_select(0, &selected.rows);
         let of = |(start, length)| {
-            head::logprobs(network, weights, &hidden.narrow(0, start, length), &selected, (start, length)).0
+            head::logprobs(
+                network,
+                weights,
+                &hidden.narrow(0, start, length),
+                &selected,
+                (start, length),
+            )
+            .0
         };
         let chunks: Vec<Tensor> = head::chunks(selected.count(), chunk_tokens).map(of).collect();
         all = Vec::try_from(Tensor::cat(&chunks, 0).to_kind(Kind::Float))?;
     }
     let mut rest = all.as_slice();
-    Ok(selected.places.iter().map(|places| {
-        let (own, later) = rest.split_at(places.len());
-        rest = later;
-        own.to_vec()
-    }).collect())
+    Ok(selected
+        .places
+        .iter()
+        .map(|places| {
+            let (own, later) = rest.split_at(places.len());
+            rest = later;
+            own.to_vec()
+        })
+        .collect())
 }
 
 fn check_loss(pack: &v1::Pack, loss: &v1::train_pack::Loss) -> Result<()> {
-    let v1::train_pack::Loss::Policy(settings) = loss else { return Ok(()) };
+    let v1::train_pack::Loss::Policy(settings) = loss else {
+        return Ok(());
+    };
     for (index, sequence) in pack.sequences.iter().enumerate() {
         let response = sequence.mask.len();
         if sequence.advantages.len() != response {
@@ -169,7 +204,12 @@ struct TokenInputs {
 impl TokenInputs {
     fn new(pack: &v1::Pack, selected: &Selected) -> Self {
         let own = |sequence: &v1::Sequence| sequence.old_logprobs.is_empty();
-        let flags = || pack.sequences.iter().zip(&selected.places).flat_map(|(s, places)| vec![own(s); places.len()]);
+        let flags = || {
+            pack.sequences
+                .iter()
+                .zip(&selected.places)
+                .flat_map(|(s, places)| vec![own(s); places.len()])
+        };
         let flags = pack.sequences.iter().any(own).then(|| flags().collect::<Vec<bool>>());
         Self {
             advantages: selected.pick(pack, |sequence| &sequence.advantages),
@@ -189,7 +229,10 @@ impl TokenInputs {
     ) -> (Tensor, Tensor) {
         let of = |all: &Tensor| all.narrow(0, start, length);
         let current = logprobs.detach();
-        let old = self.own.as_ref().map_or_else(|| of(&self.old), |own| current.where_self(&of(own), &of(&self.old)));
+        let old = self
+            .own
+            .as_ref()
+            .map_or_else(|| of(&self.old), |own| current.where_self(&of(own), &of(&self.old)));
         let zeros = current.zeros_like();
         let (objective, token_loss, kl, ratio) = match loss {
             v1::train_pack::Loss::CrossEntropy(_) => (-logprobs, -&current, zeros.shallow_clone(), zeros),
@@ -204,24 +247,23 @@ impl TokenInputs {
                 (objective, token_loss, kl, terms.ratio.detach())
             }
         };
-        let columns = [token_loss, kl, ratio, old, head::entropy(distribution)].map(|column| column.to_kind(Kind::Double));
+        let columns =
+            [token_loss, kl, ratio, old, head::entropy(distribution)].map(|column| column.to_kind(Kind::Double));
         (objective, Tensor::stack(&columns, 1))
     }
 }
 
-fn sums(
-    pack: &v1::Pack,
-    selected: &Selected,
-    loss: &v1::train_pack::Loss,
-    report: &[f64],
-) -> Vec<v1::SequenceSums> {
+fn sums(pack: &v1::Pack, selected: &Selected, loss: &v1::train_pack::Loss, report: &[f64]) -> Vec<v1::SequenceSums> {
     let (low, high) = match loss {
         v1::train_pack::Loss::Policy(settings) => (1.0 - settings.clip_low, 1.0 + settings.clip_high),
         v1::train_pack::Loss::CrossEntropy(_) => (f64::NEG_INFINITY, f64::INFINITY),
     };
     let mut tokens = report.chunks_exact(COLUMNS);
     let of = |(sequence, places): (&v1::Sequence, &Vec<usize>)| {
-        let mut sums = v1::SequenceSums { tokens: places.len() as u32, ..Default::default() };
+        let mut sums = v1::SequenceSums {
+            tokens: places.len() as u32,
+            ..Default::default()
+        };
         for (&at, token) in places.iter().zip(&mut tokens) {
             sums.loss += token[0];
             sums.kl += token[1];

@@ -1,0 +1,219 @@
+//! Runs commands in order on the thread that owns torch.
+//!
+//! Generation goes on between commands. What changes or reads weights waits until nothing is in flight; SetVersion does
+//! not, and Abort and Shutdown also pass what waits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use rlpipe_wire::v1;
+use rlpipe_wire::v1::from_worker::Event;
+use rlpipe_wire::v1::to_worker::Command;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::device::Accelerator;
+use crate::error::caught;
+use crate::policy::Policy;
+use crate::weights::Written;
+use crate::{Error, Result, fail, store};
+
+/// The models of one device.
+#[derive(Debug)]
+pub struct Worker {
+    accelerator: Accelerator,
+    policies: BTreeMap<String, Policy>,
+}
+
+/// Runs commands until Shutdown or until the sender is gone.
+pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &UnboundedSender<v1::FromWorker>) {
+    let mut waiting = VecDeque::new();
+    loop {
+        if waiting.is_empty() && !worker.is_generating() {
+            match commands.recv() {
+                Ok(command) => waiting.push_back(command),
+                Err(_) => return,
+            }
+        }
+        waiting.extend(commands.try_iter());
+        let answers = worker.turn(&mut waiting);
+        let is_over = answers.is_none();
+        for (id, event) in answers.unwrap_or_default() {
+            // Without a receiver the wire thread is ending the process.
+            let _ = events.send(v1::FromWorker { id, event: Some(event) });
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+impl Worker {
+    /// A worker without models.
+    pub fn new(accelerator: Accelerator) -> Self {
+        Self {
+            accelerator,
+            policies: BTreeMap::new(),
+        }
+    }
+
+    /// Whether any engine has something in flight.
+    pub fn is_generating(&self) -> bool {
+        self.policies.values().any(Policy::is_generating)
+    }
+
+    /// Runs what may run of `waiting`, then one block of each engine; none after Shutdown.
+    pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>) -> Option<Vec<(u64, Event)>> {
+        let mut answers = Vec::new();
+        while let Some(at) = waiting.iter().position(passes) {
+            let Some(v1::ToWorker {
+                id,
+                command: Some(Command::Abort(abort)),
+            }) = waiting.remove(at)
+            else {
+                return None;
+            };
+            for &aborted in &abort.ids {
+                answers.extend(
+                    self.abort(aborted, waiting)
+                        .map(|generated| (aborted, Event::Generated(generated))),
+                );
+            }
+            answers.push((id, Event::Done(v1::Done {})));
+        }
+        while let Some(next) = waiting.front() {
+            let beside_generation = matches!(next.command, Some(Command::Generate(_) | Command::SetVersion(_)));
+            if self.is_generating() && !beside_generation {
+                break;
+            }
+            let Some(v1::ToWorker { id, command }) = waiting.pop_front() else {
+                break;
+            };
+            if let Some(Command::Generate(command)) = command {
+                let model = command.model.clone();
+                let accepted = caught(|| self.policy(&model)?.generate(id, command));
+                answers.extend(accepted.err().map(|error| (id, failed(error))));
+            } else {
+                answers.push((id, caught(|| self.execute(command)).unwrap_or_else(failed)));
+            }
+        }
+        for policy in self.policies.values_mut().filter(|policy| policy.is_generating()) {
+            match caught(|| policy.advance()) {
+                Ok(finished) => {
+                    let event = |result: Result<_>| result.map_or_else(failed, Event::Generated);
+                    answers.extend(finished.into_iter().map(|(id, result)| (id, event(result))));
+                }
+                Err(error) => {
+                    let lost = policy.engine.as_mut().map(|engine| engine.clear()).unwrap_or_default();
+                    answers.extend(lost.into_iter().map(|id| (id, failed(error.clone()))));
+                }
+            }
+        }
+        Some(answers)
+    }
+
+    /// What an aborted Generate has, be it in flight or still waiting.
+    fn abort(&mut self, id: u64, waiting: &mut VecDeque<v1::ToWorker>) -> Option<v1::Generated> {
+        let in_flight = self
+            .policies
+            .values_mut()
+            .find_map(|policy| policy.engine.as_mut()?.abort(id));
+        if in_flight.is_some() {
+            return in_flight;
+        }
+        let is_it = |next: &v1::ToWorker| next.id == id && matches!(next.command, Some(Command::Generate(_)));
+        let at = waiting.iter().position(is_it)?;
+        let Some(Command::Generate(command)) = waiting.remove(at)?.command else {
+            return None;
+        };
+        let nothing = v1::Sample {
+            finish_reason: v1::FinishReason::Aborted.into(),
+            ..Default::default()
+        };
+        Some(v1::Generated {
+            samples: vec![nothing; command.seeds.len()],
+        })
+    }
+
+    fn policy(&mut self, name: &str) -> Result<&mut Policy> {
+        let names: Vec<String> = self.policies.keys().map(|name| format!("`{name}`")).collect();
+        match self.policies.get_mut(name) {
+            Some(policy) => Ok(policy),
+            None => fail!("model `{name}` is not loaded; loaded are: {}", names.join(", ")),
+        }
+    }
+
+    fn execute(&mut self, command: Option<Command>) -> Result<Event> {
+        let done = Event::Done(v1::Done {});
+        match command {
+            Some(Command::Load(command)) => self.load(&command).map(Event::Loaded),
+            Some(Command::LogProbs(command)) => self.policy(&command.model)?.logprobs(&command).map(Event::LogProbs),
+            Some(Command::StartTraining(command)) => {
+                let Some(settings) = command.optimizer else {
+                    fail!("StartTraining comes without an optimizer")
+                };
+                self.policy(&command.model)?.start_training(settings)?;
+                Ok(done)
+            }
+            Some(Command::TrainPack(command)) => self
+                .policy(&command.model)?
+                .train_pack(&command)
+                .map(Event::PackTrained),
+            Some(Command::OptimizerStep(command)) => self
+                .policy(&command.model)?
+                .optimizer_step(command.learning_rate)
+                .map(Event::OptimizerStepped),
+            Some(Command::SetVersion(command)) => {
+                self.policy(&command.model)?.set_version(command.version);
+                Ok(done)
+            }
+            Some(Command::Freeze(command)) => {
+                self.policy(&command.model)?.freeze();
+                Ok(done)
+            }
+            Some(Command::Save(command)) => Ok(saved(store::save(Path::new(&command.folder), &self.policies)?)),
+            Some(Command::Restore(command)) => {
+                store::restore(Path::new(&command.folder), &mut self.policies)?;
+                Ok(done)
+            }
+            Some(Command::Export(command)) => Ok(saved(vec![
+                self.policy(&command.model)?.export(Path::new(&command.folder))?,
+            ])),
+            Some(Command::Generate(_) | Command::Abort(_) | Command::Shutdown(_)) | None => {
+                fail!("this worker does not know the command; are driver and worker of one version?")
+            }
+        }
+    }
+
+    fn load(&mut self, command: &v1::Load) -> Result<v1::Loaded> {
+        if self.policies.contains_key(&command.model) {
+            fail!("model `{}` is loaded already", command.model);
+        }
+        let policy = Policy::load(command, &self.accelerator)?;
+        let loaded = policy.describe(&self.accelerator.name);
+        tracing::info!(
+            model = command.model,
+            parameters = loaded.parameters,
+            slots = loaded.slots,
+            "loaded"
+        );
+        self.policies.insert(command.model.clone(), policy);
+        Ok(loaded)
+    }
+}
+
+fn passes(next: &v1::ToWorker) -> bool {
+    matches!(next.command, Some(Command::Abort(_) | Command::Shutdown(_)))
+}
+
+fn failed(error: Error) -> Event {
+    tracing::warn!(%error, "a command failed");
+    Event::Failed(v1::Failed { message: error.0 })
+}
+
+fn saved(files: Vec<Written>) -> Event {
+    let file = |Written { name, bytes, sha256 }| v1::File { name, bytes, sha256 };
+    Event::Saved(v1::Saved {
+        files: files.into_iter().map(file).collect(),
+    })
+}
