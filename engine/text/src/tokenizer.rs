@@ -51,19 +51,18 @@ impl Tokenizer {
             }),
         };
         let eos_token_id = special_id("eos_token")?;
-        let mut stop_ids = Vec::new();
+        // Answers in training end with the end-of-sequence token, so generation has to stop at it, listed or not.
+        let mut stop_ids = Vec::from_iter(eos_token_id);
         if let Some((path, ids)) = &files.stop_ids {
             if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary_size) {
                 let problem = format!("`eos_token_id` names {id}, but the tokenizer has {vocabulary_size} tokens");
                 return Err(malformed(path, problem));
             }
-            stop_ids.clone_from(ids);
+            stop_ids.extend(ids);
         }
-        // Answers in training end with the end-of-sequence token, so generation has to stop at it.
-        stop_ids.extend(eos_token_id);
         let mut seen = HashSet::new();
         stop_ids.retain(|id| seen.insert(*id));
-        let Some(eos_id) = eos_token_id.or(stop_ids.first().copied()) else {
+        let Some(&eos_id) = stop_ids.first() else {
             let problem = "it names no `eos_token`, and no `generation_config.json` or `config.json` beside it \
                            gives an `eos_token_id`, so nothing ends an answer";
             return Err(malformed(&config_path, problem.into()));
@@ -175,13 +174,13 @@ impl Tokenizer {
         self.encode(&self.render(messages, add_generation_prompt)?)
     }
 
-    /// The ids that end a generation: `eos_token_id` of the generation configuration (else of the model's), and
-    /// [`eos_id`](Self::eos_id). Never empty, no id twice.
+    /// The ids that end a generation: [`eos_id`](Self::eos_id), then `eos_token_id` of the generation configuration
+    /// (else of the model's). Never empty, no id twice.
     pub fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
     }
 
-    /// The token that ends an answer: `eos_token`, else the first stop id.
+    /// The token that ends an answer: `eos_token`, else the first of `eos_token_id`.
     pub fn eos_id(&self) -> u32 {
         self.eos_id
     }

@@ -153,15 +153,15 @@ fn stop_ids_come_from_the_configurations() {
         "eos_token_id",
         json!([7, 1, 7, 9]),
     );
-    assert_eq!(stop_ids(), [7, 1, 9]);
+    assert_eq!(stop_ids(), [1, 7, 9]);
     // The token that ends answers in training is a stop even if it is not listed.
     set(folder.path(), "generation_config.json", "eos_token_id", json!(7));
-    assert_eq!(stop_ids(), [7, 1]);
+    assert_eq!(stop_ids(), [1, 7]);
     set(folder.path(), "config.json", "eos_token_id", json!(5));
     set(folder.path(), "generation_config.json", "eos_token_id", Value::Null);
-    assert_eq!(stop_ids(), [5, 1]);
+    assert_eq!(stop_ids(), [1, 5]);
     fs::remove_file(folder.path().join("generation_config.json")).unwrap();
-    assert_eq!(stop_ids(), [5, 1]);
+    assert_eq!(stop_ids(), [1, 5]);
     fs::remove_file(folder.path().join("config.json")).unwrap();
     assert_eq!(stop_ids(), [1]);
     // Newer folders have no map of their own.
