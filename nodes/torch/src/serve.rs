@@ -80,7 +80,11 @@ async fn attend(
     to_torch: Sender<v1::ToWorker>,
     outgoing: UnboundedReceiver<v1::FromWorker>,
 ) -> Result<()> {
-    let failed = |what: &str, error: &dyn std::fmt::Display| Error(format!("{what} `{endpoint}`: {error}"));
+    let failed = |what: &str, error: &dyn std::error::Error| {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let causes: Vec<String> = causes.map(ToString::to_string).collect();
+        Error(format!("{what} `{endpoint}`: {}", causes.join(": ")))
+    };
     let mut address = Endpoint::from_shared(endpoint.to_owned()).map_err(|error| failed("cannot read", &error))?;
     if !endpoint.starts_with("unix:") {
         address = address

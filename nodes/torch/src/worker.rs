@@ -4,6 +4,7 @@
 //! not, and Abort and Shutdown also pass what waits.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
@@ -36,13 +37,13 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
             }
         }
         waiting.extend(commands.try_iter());
-        let answers = worker.turn(&mut waiting);
-        let is_over = answers.is_none();
-        for (id, event) in answers.unwrap_or_default() {
+        let mut answers = Vec::new();
+        let flow = worker.turn(&mut waiting, &mut answers);
+        for (id, event) in answers {
             // Without a receiver the wire thread is ending the process.
             let _ = events.send(v1::FromWorker { id, event: Some(event) });
         }
-        if is_over {
+        if flow.is_break() {
             return;
         }
     }
@@ -62,24 +63,22 @@ impl Worker {
         self.policies.values().any(Policy::is_generating)
     }
 
-    /// Runs what may run of `waiting`, then one block of each engine; none after Shutdown.
-    pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>) -> Option<Vec<(u64, Event)>> {
-        let mut answers = Vec::new();
+    /// Runs what may run of `waiting`, then one block of each engine; breaks after Shutdown.
+    pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>, answers: &mut Vec<(u64, Event)>) -> ControlFlow<()> {
         while let Some(at) = waiting.iter().position(passes) {
-            let Some(v1::ToWorker {
-                id,
-                command: Some(Command::Abort(abort)),
-            }) = waiting.remove(at)
-            else {
-                return None;
+            let Some(v1::ToWorker { id, command }) = waiting.remove(at) else {
+                break;
             };
-            for &aborted in &abort.ids {
-                answers.extend(
-                    self.abort(aborted, waiting)
-                        .map(|generated| (aborted, Event::Generated(generated))),
-                );
+            if let Some(Command::Abort(abort)) = &command {
+                for &aborted in &abort.ids {
+                    let generated = self.abort(aborted, waiting);
+                    answers.extend(generated.map(|generated| (aborted, Event::Generated(generated))));
+                }
             }
             answers.push((id, Event::Done(v1::Done {})));
+            if let Some(Command::Shutdown(_)) = command {
+                return ControlFlow::Break(());
+            }
         }
         while let Some(next) = waiting.front() {
             let beside_generation = matches!(next.command, Some(Command::Generate(_) | Command::SetVersion(_)));
@@ -109,7 +108,7 @@ impl Worker {
                 }
             }
         }
-        Some(answers)
+        ControlFlow::Continue(())
     }
 
     /// What an aborted Generate has, be it in flight or still waiting.
