@@ -6,6 +6,8 @@ pub mod codes;
 mod fix;
 mod nearest;
 mod render;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 
@@ -185,5 +187,14 @@ impl Diagnostics {
             .collect();
         sorted.sort_by_key(|diagnostic| (diagnostic.primary.range.source, diagnostic.primary.range.start));
         sorted
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
     }
 }

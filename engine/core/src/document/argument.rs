@@ -8,6 +8,7 @@ use super::yaml;
 use crate::diagnostic::{Diagnostic, Diagnostics, codes};
 
 /// Reads one `--set` argument as an overlay. It becomes a source of its own, so that faults point into the argument.
+#[expect(clippy::result_large_err, reason = "a handful of arguments are read once")]
 pub fn set_argument(sources: &mut Sources, argument: &str) -> Result<Tree, Diagnostic> {
     let id = sources.add(Source {
         name: format!("--set {argument}"),
@@ -55,7 +56,7 @@ pub fn set_argument(sources: &mut Sources, argument: &str) -> Result<Tree, Diagn
     let origin = sources.working();
     let mut diagnostics = Diagnostics::default();
     let tree = yaml::parse(value, id, equals + 1, &origin, &mut diagnostics);
-    let first = diagnostics.iter().next().cloned();
+    let first = diagnostics.into_iter().next();
     if let Some(mut diagnostic) = first {
         if diagnostic.code == &codes::RL0101 {
             diagnostic.code = &codes::RL0106;

@@ -4,12 +4,10 @@
 //! a bare name as a choice without settings, and answers for unresolved values with something of the wanted type, so
 //! that they bring no fault of their own.
 
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-    VariantAccess, Visitor,
-};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use super::bare::{Bare, Key};
 use super::fault::{DecodeError, What, text_words};
 use super::path_text::NEWTYPE_NAME;
 use super::tree::{Entry, Segment, Tree, Value};
@@ -18,7 +16,7 @@ use super::tree::{Entry, Segment, Tree, Value};
 #[derive(Clone, Copy)]
 pub(super) struct TreeDeserializer<'a>(pub &'a Tree);
 
-type Outcome<T> = Result<T, DecodeError>;
+pub(super) type Outcome<T> = Result<T, DecodeError>;
 
 fn found(tree: &Tree) -> String {
     match &tree.value {
@@ -32,7 +30,7 @@ fn found(tree: &Tree) -> String {
     }
 }
 
-fn wrong_type(tree: &Tree, expected: &str) -> DecodeError {
+pub(super) fn wrong_type(tree: &Tree, expected: &str) -> DecodeError {
     DecodeError::new(What::WrongType {
         found: found(tree),
         expected: expected.to_owned(),
@@ -135,13 +133,21 @@ impl<'de> TreeDeserializer<'de> {
         let mut access = Entries { entries, at: 0 };
         let value = visitor.visit_map(&mut access)?;
         // A choice reads one key and leaves the rest.
-        if access.at < entries.len() { Err(several_choices(entries)) } else { Ok(value) }
+        if access.at < entries.len() {
+            Err(several_choices(entries))
+        } else {
+            Ok(value)
+        }
     }
 }
 
 fn several_choices(entries: &[Entry]) -> DecodeError {
     let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-    DecodeError::custom(format!("expected one choice, found {}: keep one of {}", names.len(), choices(&names)))
+    DecodeError::custom(format!(
+        "expected one choice, found {}: keep one of {}",
+        names.len(),
+        choices(&names)
+    ))
 }
 
 impl<'de> Deserializer<'de> for TreeDeserializer<'de> {
@@ -283,7 +289,9 @@ impl<'de> Deserializer<'de> for TreeDeserializer<'de> {
         match &self.0.value {
             Value::Text(name) => visitor.visit_enum(Bare { name, tree: self.0 }),
             Value::Map(entries) => match entries.as_slice() {
-                [_] => MapAccessDeserializer::new(&mut Entries { entries, at: 0 }).deserialize_enum("", variants, visitor),
+                [_] => {
+                    MapAccessDeserializer::new(&mut Entries { entries, at: 0 }).deserialize_enum("", variants, visitor)
+                }
                 [] => Err(DecodeError::custom(format!(
                     "expected one of {}, found an empty mapping",
                     choices(variants)
@@ -352,9 +360,9 @@ impl<'de> SeqAccess<'de> for &mut Elements<'de> {
 }
 
 /// As many unresolved elements as a tuple wants.
-struct Repeated<'a> {
-    tree: &'a Tree,
-    left: usize,
+pub(super) struct Repeated<'a> {
+    pub tree: &'a Tree,
+    pub left: usize,
 }
 
 impl<'de> SeqAccess<'de> for Repeated<'de> {
@@ -369,9 +377,9 @@ impl<'de> SeqAccess<'de> for Repeated<'de> {
     }
 }
 
-struct Entries<'a> {
-    entries: &'a [Entry],
-    at: usize,
+pub(super) struct Entries<'a> {
+    pub entries: &'a [Entry],
+    pub at: usize,
 }
 
 impl<'de> MapAccess<'de> for &mut Entries<'de> {
@@ -397,108 +405,5 @@ impl<'de> MapAccess<'de> for &mut Entries<'de> {
 
     fn size_hint(&self) -> Option<usize> {
         Some(self.entries.len() - self.at)
-    }
-}
-
-/// A key: text, or the number or boolean that a map with such keys wants.
-struct Key<'a>(&'a str);
-
-macro_rules! key_numbers {
-    ($($method:ident $visit:ident;)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Outcome<V::Value> {
-            match self.0.parse() {
-                Ok(value) => visitor.$visit(value),
-                Err(_) => Err(DecodeError::invalid_type(Unexpected::Str(self.0), &visitor)),
-            }
-        })*
-    };
-}
-
-impl<'de> Deserializer<'de> for Key<'de> {
-    type Error = DecodeError;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Outcome<V::Value> {
-        visitor.visit_borrowed_str(self.0)
-    }
-
-    key_numbers! {
-        deserialize_bool visit_bool;
-        deserialize_i8 visit_i8;
-        deserialize_i16 visit_i16;
-        deserialize_i32 visit_i32;
-        deserialize_i64 visit_i64;
-        deserialize_u8 visit_u8;
-        deserialize_u16 visit_u16;
-        deserialize_u32 visit_u32;
-        deserialize_u64 visit_u64;
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Outcome<V::Value> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Outcome<V::Value> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Outcome<V::Value> {
-        let text: StrDeserializer<'_, DecodeError> = self.0.into_deserializer();
-        text.deserialize_enum(name, variants, visitor)
-    }
-
-    serde::forward_to_deserialize_any! {
-        f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
-    }
-}
-
-/// A choice given by its name alone: it has no settings, so a choice that takes some decodes an empty mapping.
-struct Bare<'a> {
-    name: &'a str,
-    tree: &'a Tree,
-}
-
-impl<'de> EnumAccess<'de> for Bare<'de> {
-    type Error = DecodeError;
-    type Variant = Self;
-
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Outcome<(V::Value, Self)> {
-        Ok((seed.deserialize(Key(self.name))?, self))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Bare<'de> {
-    type Error = DecodeError;
-
-    fn unit_variant(self) -> Outcome<()> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Outcome<T::Value> {
-        if matches!(self.tree.value, Value::Unresolved) {
-            return seed.deserialize(TreeDeserializer(self.tree));
-        }
-        seed.deserialize(MapAccessDeserializer::new(&mut Entries { entries: &[], at: 0 }))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Outcome<V::Value> {
-        if matches!(self.tree.value, Value::Unresolved) {
-            return visitor.visit_seq(Repeated {
-                tree: self.tree,
-                left: length,
-            });
-        }
-        Err(wrong_type(
-            self.tree,
-            &format!("a mapping `{{ {}: [...] }}` with {length} elements", self.name),
-        ))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Outcome<V::Value> {
-        visitor.visit_map(&mut Entries { entries: &[], at: 0 })
     }
 }

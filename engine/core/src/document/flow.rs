@@ -5,6 +5,9 @@
 
 type Bytes = std::ops::Range<usize>;
 
+/// A `}` further on does not belong to a reference.
+const MAXIMUM_REFERENCE_BYTES: usize = 1000;
+
 /// The plain values inside brackets that hold a reference, in order.
 pub(super) fn unquoted_references(text: &str) -> Vec<Bytes> {
     let mut scanner = Scanner {
@@ -70,9 +73,9 @@ impl Scanner<'_> {
 
     fn token(&mut self) {
         match self.peek(0) {
-            b'"' => self.quoted(b'"'),
-            b'\'' => self.quoted(b'\''),
-            b'#' if self.at == 0 || self.bytes[self.at - 1].is_ascii_whitespace() => self.to_line_end(),
+            b'"' => self.skip_quoted(b'"'),
+            b'\'' => self.skip_quoted(b'\''),
+            b'#' if self.at == 0 || self.bytes[self.at - 1].is_ascii_whitespace() => self.skip_line(),
             b'{' | b'[' => {
                 self.depth += 1;
                 self.at += 1;
@@ -83,7 +86,7 @@ impl Scanner<'_> {
             }
             b'|' | b'>' if self.depth == 0 => self.block_scalar(),
             b'&' | b'*' | b'!' => {
-                while !self.peek(0).is_ascii_whitespace() && !(self.depth > 0 && is_flow_indicator(self.peek(0))) {
+                while !(self.peek(0).is_ascii_whitespace() || self.depth > 0 && is_flow_indicator(self.peek(0))) {
                     self.at += 1;
                 }
             }
@@ -94,7 +97,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn quoted(&mut self, quote: u8) {
+    fn skip_quoted(&mut self, quote: u8) {
         self.at += 1;
         while self.at < self.bytes.len() {
             let byte = self.bytes[self.at];
@@ -112,8 +115,8 @@ impl Scanner<'_> {
         self.at = self.at.min(self.bytes.len());
     }
 
-    fn to_line_end(&mut self) {
-        self.at = self.text.as_bytes()[self.at..]
+    fn skip_line(&mut self) {
+        self.at = self.bytes[self.at..]
             .iter()
             .position(|&byte| byte == b'\n')
             .map_or(self.bytes.len(), |offset| self.at + offset);
@@ -138,7 +141,7 @@ impl Scanner<'_> {
         } else {
             parent - line_start
         };
-        self.to_line_end();
+        self.skip_line();
         while self.at < self.bytes.len() {
             let line = self.text[self.at + 1..].split('\n').next().unwrap_or_default();
             let indent = line.len() - line.trim_start_matches(' ').len();
@@ -163,8 +166,9 @@ impl Scanner<'_> {
                 break;
             }
             if self.depth > 0 && byte == b'$' && self.peek(1) == b'{' {
-                let line = self.text[self.at..].split('\n').next().unwrap_or_default();
-                if let Some(length) = line.find('}') {
+                let ahead = &self.bytes[self.at..(self.at + MAXIMUM_REFERENCE_BYTES).min(self.bytes.len())];
+                let stop = ahead.iter().position(|&byte| byte == b'}' || byte == b'\n');
+                if let Some(length) = stop.filter(|&length| ahead[length] == b'}') {
                     reference = true;
                     self.at += length + 1;
                     continue;

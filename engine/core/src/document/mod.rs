@@ -5,6 +5,7 @@
 //! `Deserialize` type and reports every fault of that part with the range that is wrong.
 
 mod argument;
+mod bare;
 mod decode;
 mod deserializer;
 mod fault;
@@ -13,6 +14,8 @@ mod interpolate;
 mod parse;
 mod path_text;
 mod source;
+#[cfg(test)]
+mod tests;
 mod toml;
 mod tree;
 mod yaml;

@@ -9,7 +9,10 @@ use crate::diagnostic::{Diagnostic, Diagnostics, codes};
 pub const MAXIMUM_TEXT_BYTES: usize = 4 << 20;
 
 /// Deeper documents are refused.
-pub const MAXIMUM_DEPTH: usize = 64;
+pub const MAXIMUM_DEPTH: usize = 32;
+
+/// More faults than this are not reported of one text.
+const MAXIMUM_FAULTS: usize = 100;
 
 /// Reads the text of `id` into a tree and reports every fault of its syntax.
 ///
@@ -27,10 +30,13 @@ pub fn parse(sources: &Sources, id: SourceId, diagnostics: &mut Diagnostics) -> 
         );
         return None;
     }
-    match source.format {
-        Format::Toml => toml::parse(&source.text, id, &origin, diagnostics),
-        _ => yaml::parse(&source.text, id, 0, &origin, diagnostics),
-    }
+    let mut found = Diagnostics::default();
+    let tree = match source.format {
+        Format::Toml => toml::parse(&source.text, id, &origin, &mut found),
+        _ => yaml::parse(&source.text, id, 0, &origin, &mut found),
+    };
+    diagnostics.extend(found.into_iter().take(MAXIMUM_FAULTS));
+    tree
 }
 
 pub(super) fn duplicate_key(key: &str, range: Range, first: Option<Range>) -> Diagnostic {
@@ -49,4 +55,13 @@ pub(super) fn number_out_of_range(range: Range, written: &str) -> Diagnostic {
         format!("`{written}` is no number that can be held"),
     )
     .label_text("a whole number lies between -9223372036854775808 and 9223372036854775807, and others are finite")
+}
+
+pub(super) fn too_deep(range: Range) -> Diagnostic {
+    Diagnostic::error(
+        &codes::RL0112,
+        range,
+        format!("the document nests deeper than {MAXIMUM_DEPTH} levels"),
+    )
+    .label_text("reading stops here")
 }

@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::parse::{duplicate_key, number_out_of_range};
+use super::parse::{MAXIMUM_DEPTH, duplicate_key, number_out_of_range, too_deep};
 use super::source::{Range, SourceId};
 use super::tree::{Entry, Origin, Tree, Value};
 use crate::diagnostic::{Diagnostic, Diagnostics, codes};
@@ -55,13 +55,12 @@ pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: 
         origin,
         diagnostics,
     };
-    Some(build.tree(&Spanned::new(span, DeValue::Table(table.into_inner()))))
+    build.tree(&Spanned::new(span, DeValue::Table(table.into_inner())), 0)
 }
 
 fn syntax_error(text: &str, range: Range, message: &str) -> Diagnostic {
     if message.contains("recursion") || message.contains("recurse") {
-        return Diagnostic::error(&codes::RL0112, range, "the document nests too deep")
-            .label_text("reading stops here");
+        return too_deep(range);
     }
     let label = if text
         .get(range.start as usize..)
@@ -82,8 +81,13 @@ struct Build<'a, F> {
 }
 
 impl<F: Fn(std::ops::Range<usize>) -> Range> Build<'_, F> {
-    fn tree(&mut self, spanned: &Spanned<DeValue<'_>>) -> Tree {
+    /// None when it nests too deep.
+    fn tree(&mut self, spanned: &Spanned<DeValue<'_>>, depth: usize) -> Option<Tree> {
         let range = (self.range)(spanned.span());
+        if depth > MAXIMUM_DEPTH {
+            self.diagnostics.push(too_deep(range));
+            return None;
+        }
         let value = match spanned.get_ref() {
             DeValue::String(text) => Value::Text(text.to_string()),
             DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
@@ -96,19 +100,26 @@ impl<F: Fn(std::ops::Range<usize>) -> Range> Build<'_, F> {
             },
             DeValue::Boolean(value) => Value::Bool(*value),
             DeValue::Datetime(datetime) => Value::Text(datetime.to_string()),
-            DeValue::Array(elements) => Value::List(elements.iter().map(|element| self.tree(element)).collect()),
-            DeValue::Table(entries) => Value::Map(
-                entries
+            DeValue::Array(elements) => Value::List(
+                elements
                     .iter()
-                    .map(|(key, value)| Entry {
+                    .map(|element| self.tree(element, depth + 1))
+                    .collect::<Option<_>>()?,
+            ),
+            DeValue::Table(table) => {
+                let mut entries = Vec::with_capacity(table.len());
+                for (key, value) in table {
+                    let value = self.tree(value, depth + 1)?;
+                    entries.push(Entry {
                         key: key.get_ref().to_string(),
                         key_range: (self.range)(key.span()),
-                        value: self.tree(value),
-                    })
-                    .collect(),
-            ),
+                        value,
+                    });
+                }
+                Value::Map(entries)
+            }
         };
-        Tree::new(range, value, self.origin.clone())
+        Some(Tree::new(range, value, self.origin.clone()))
     }
 
     fn out_of_range(&mut self, bytes: std::ops::Range<usize>) -> Value {

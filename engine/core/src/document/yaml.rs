@@ -13,7 +13,7 @@ use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
 use super::flow;
-use super::parse::{MAXIMUM_DEPTH, duplicate_key, number_out_of_range};
+use super::parse::{MAXIMUM_DEPTH, duplicate_key, number_out_of_range, too_deep};
 use super::source::{Range, SourceId};
 use super::tree::{Entry, Origin, Tree, Value};
 use crate::diagnostic::{Diagnostic, Diagnostics, codes};
@@ -273,6 +273,13 @@ fn extend(text: &str, node: &mut Node) {
     if let Some(closer) = closer {
         end = closing_bracket(text, end, closer).unwrap_or(end);
     }
+    if closer.is_none() && matches!(node.raw, Raw::List(_)) {
+        // A block list is said to start behind its first dash.
+        let before = text.get(..node.written.start).unwrap_or_default().trim_end_matches(' ');
+        if before.ends_with('-') {
+            node.written.start = before.len() - 1;
+        }
+    }
     node.written.end = end.max(node.written.start);
     if !aliased {
         node.used = node.written.clone();
@@ -398,13 +405,12 @@ fn syntax_error(text: &str, placement: &Placement, error: &serde_saphyr::Error) 
     let range = placement.range(error_bytes(text, error));
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or_default();
+    if message.contains("Depth") || message.contains("recursion limit") {
+        return too_deep(range);
+    }
     if message.starts_with("budget breached") || message.contains("limit exceeded") {
-        let headline = if message.contains("Depth") || message.contains("recursion") {
-            format!("the document nests deeper than {MAXIMUM_DEPTH} levels")
-        } else {
-            format!("the document unfolds to too much: {message}")
-        };
-        return Diagnostic::error(&codes::RL0112, range, headline).label_text("reading stops here");
+        return Diagnostic::error(&codes::RL0112, range, "the document has or unfolds to too many values")
+            .label_text("reading stops here");
     }
     let diagnostic = Diagnostic::error(&codes::RL0101, range, format!("this is not valid YAML: {message}"));
     match message {

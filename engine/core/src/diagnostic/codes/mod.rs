@@ -7,9 +7,26 @@
 use std::sync::LazyLock;
 
 mod rl01;
+mod rl02;
+mod rl03;
+mod rl04;
+mod rl05;
+mod rl06;
+mod rl07;
+mod rl09;
+mod rl10;
+mod rl11;
 
-use rl01::LIST_RL01;
 pub use rl01::*;
+pub use rl02::*;
+pub use rl03::*;
+pub use rl04::*;
+pub use rl05::*;
+pub use rl06::*;
+pub use rl07::*;
+pub use rl09::*;
+pub use rl10::*;
+pub use rl11::*;
 
 /// One kind of finding.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +53,9 @@ pub struct Explanation {
 }
 
 /// The codes of each hundred.
-static LISTS: &[&[&Code]] = &[LIST_RL01];
+static LISTS: &[&[&Code]] = &[
+    LIST_RL01, LIST_RL02, LIST_RL03, LIST_RL04, LIST_RL05, LIST_RL06, LIST_RL07, LIST_RL09, LIST_RL10, LIST_RL11,
+];
 
 /// All codes, in order.
 pub static CODES: LazyLock<Vec<&'static Code>> = LazyLock::new(|| LISTS.concat());

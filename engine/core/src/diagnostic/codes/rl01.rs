@@ -155,7 +155,7 @@ pub static RL0112: Code = Code {
     id: "RL0112",
     title: "the document is too large, nests too deep, or unfolds to too much",
     explanation: Explanation {
-        meaning: "A text of more than 4 MiB, a value nested deeper than 64 levels, or anchors that multiply to very \
+        meaning: "A text of more than 4 MiB, a value nested deeper than 32 levels, or anchors that multiply to very \
                   many values.",
         why: "No pipeline comes near these bounds, and a file that does would cost memory without end.",
         example: "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]    # and so on\n",
