@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::{ACCELERATOR_VARIABLE, Cluster, ClusterError, Exit, WorkerProcess, WorkerSpec, report};
+use super::{ACCELERATOR_VARIABLE, Cluster, ClusterError, Exit, RANK_VARIABLE, WorkerProcess, WorkerSpec, report};
 
 /// Of a log, what an error shows.
 const TAIL_LINES: usize = 20;
@@ -42,7 +42,10 @@ impl LocalCluster {
                 let _ = reply.send(command.spawn());
             }
         };
-        std::thread::Builder::new().name("spawner".to_owned()).spawn(spawn).map_err(ClusterError::Spawner)?;
+        std::thread::Builder::new()
+            .name("spawner".to_owned())
+            .spawn(spawn)
+            .map_err(ClusterError::Spawner)?;
         Ok(Self { spawner })
     }
 }
@@ -54,7 +57,10 @@ impl Cluster for LocalCluster {
         let command = command_of(&spec, log).map_err(|source| log_error(&spec, source))?;
         let (reply, child) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts workers is gone");
-        let sent = self.spawner.send((command, Handle::current(), reply)).map_err(|_| gone());
+        let sent = self
+            .spawner
+            .send((command, Handle::current(), reply))
+            .map_err(|_| gone());
         let child = match sent {
             Ok(()) => child.await.unwrap_or_else(|_| Err(gone())),
             Err(error) => Err(error),
@@ -66,7 +72,13 @@ impl Cluster for LocalCluster {
             program: spec.program.clone(),
             source,
         })?;
-        Ok(Box::new(LocalProcess { id, child, log: spec.log, log_start, _spawner: self.spawner.clone() }))
+        Ok(Box::new(LocalProcess {
+            id,
+            child,
+            log: spec.log,
+            log_start,
+            _spawner: self.spawner.clone(),
+        }))
     }
 }
 
@@ -78,16 +90,22 @@ fn open_log(spec: &WorkerSpec) -> Result<(File, u64), ClusterError> {
 }
 
 fn log_error(spec: &WorkerSpec, source: io::Error) -> ClusterError {
-    ClusterError::Log { rank: spec.rank, pool: spec.pool.clone(), path: spec.log.clone(), source }
+    ClusterError::Log {
+        rank: spec.rank,
+        pool: spec.pool.clone(),
+        path: spec.log.clone(),
+        source,
+    }
 }
 
 fn command_of(spec: &WorkerSpec, log: File) -> io::Result<Command> {
     let mut command = Command::new(&spec.program);
     command
-        .args(["--endpoint", &spec.endpoint, "--rank", &spec.rank.to_string()])
+        .arg(&spec.endpoint)
         .env("OMP_NUM_THREADS", spec.cpus.to_string())
         .env("MKL_DYNAMIC", "FALSE")
         .env("GOMP_SPINCOUNT", "1000")
+        .env(RANK_VARIABLE, spec.rank.to_string())
         .env(ACCELERATOR_VARIABLE, spec.accelerator.name())
         .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
@@ -111,7 +129,11 @@ fn die_with_the_driver(command: &mut Command) {
             return Err(io::Error::last_os_error());
         }
         // A driver that ended before the call sends no signal any more.
-        if parent.unsigned_abs() != driver { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+        if parent.unsigned_abs() != driver {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        } else {
+            Ok(())
+        }
     };
     // SAFETY: the closure allocates nothing and takes no lock.
     unsafe { command.pre_exec(ask) };
@@ -143,7 +165,10 @@ impl WorkerProcess for LocalProcess {
             Ok(status) => exit_of(status),
             Err(error) => {
                 tracing::error!(%error, process = self.id, "cannot wait for a worker");
-                Exit { code: None, signal: None }
+                Exit {
+                    code: None,
+                    signal: None,
+                }
             }
         }
     }
@@ -157,7 +182,8 @@ impl WorkerProcess for LocalProcess {
     }
 
     fn log_tail(&self) -> String {
-        self.read_tail().unwrap_or_else(|error| format!("(the log cannot be read: {error})"))
+        self.read_tail()
+            .unwrap_or_else(|error| format!("(the log cannot be read: {error})"))
     }
 
     fn report(&self, exit: Exit) -> String {
@@ -186,5 +212,236 @@ impl Drop for LocalProcess {
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
-    Exit { code: status.code(), signal: status.signal() }
+    Exit {
+        code: status.code(),
+        signal: status.signal(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::Accelerator;
+
+    const DRIVER_FOLDER: &str = "RLPIPE_TEST_DRIVER_FOLDER";
+
+    /// A worker that is a shell script: the shell takes the endpoint for the script's path.
+    fn script(folder: &Path, text: &str) -> WorkerSpec {
+        let path = folder.join("script");
+        std::fs::write(&path, text).unwrap();
+        WorkerSpec {
+            rank: 3,
+            pool: "gpu".to_owned(),
+            program: "/bin/sh".into(),
+            endpoint: path.to_str().unwrap().to_owned(),
+            environment: vec![("RLPIPE_TOKEN".to_owned(), "secret".to_owned())],
+            log: folder.join("worker-3.log"),
+            cpus: 2,
+            accelerator: Accelerator::Auto,
+        }
+    }
+
+    async fn start(folder: &Path, text: &str) -> Box<dyn WorkerProcess> {
+        LocalCluster::new().unwrap().start(script(folder, text)).await.unwrap()
+    }
+
+    /// Waits until something is so; the test's time limit is the end of patience.
+    async fn until<T>(mut probe: impl FnMut() -> Option<T>) -> T {
+        loop {
+            if let Some(found) = probe() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn text_of(path: &Path) -> String {
+        until(|| std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n')))
+            .await
+            .trim()
+            .to_owned()
+    }
+
+    /// Running, and not a zombie that nobody has waited for.
+    fn runs(process: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+    }
+
+    #[tokio::test]
+    async fn an_exit_code_and_a_signal_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = start(folder.path(), "exit 7").await;
+        assert_eq!(
+            process.wait().await,
+            Exit {
+                code: Some(7),
+                signal: None
+            }
+        );
+        assert_eq!(
+            process.wait().await,
+            Exit {
+                code: Some(7),
+                signal: None
+            }
+        );
+        let mut process = start(folder.path(), "kill -SEGV $$").await;
+        let exit = process.wait().await;
+        assert_eq!(
+            exit,
+            Exit {
+                code: None,
+                signal: Some(libc::SIGSEGV)
+            }
+        );
+        assert!(process.report(exit).contains("killed by signal 11 (SIGSEGV)"));
+    }
+
+    #[tokio::test]
+    async fn the_worker_is_told_what_it_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = start(folder.path(), "env; cat; echo here >&2").await;
+        assert_eq!(process.wait().await.code, Some(0));
+        let log = std::fs::read_to_string(folder.path().join("worker-3.log")).unwrap();
+        let lines: BTreeSet<&str> = log.lines().collect();
+        for line in [
+            "OMP_NUM_THREADS=2",
+            "MKL_DYNAMIC=FALSE",
+            "GOMP_SPINCOUNT=1000",
+            "RLPIPE_ACCELERATOR=auto",
+            "RLPIPE_RANK=3",
+            "RLPIPE_TOKEN=secret",
+            "here",
+        ] {
+            assert!(lines.contains(line), "{line} in {log}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_tail_is_of_this_process_and_short() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("worker-3.log");
+        std::fs::write(&log, "of an earlier process\n").unwrap();
+        let mut process = start(folder.path(), "echo one; printf 'two \\377'").await;
+        process.wait().await;
+        assert_eq!(process.log_tail(), "one\ntwo \u{fffd}");
+
+        let mut process = start(
+            folder.path(),
+            "i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); done",
+        )
+        .await;
+        process.wait().await;
+        let lines: Vec<String> = process.log_tail().lines().map(str::to_owned).collect();
+        assert_eq!(
+            (lines.len(), lines[0].as_str(), lines[19].as_str()),
+            (20, "line 30", "line 49")
+        );
+
+        std::fs::remove_file(&log).unwrap();
+        assert!(process.log_tail().contains("cannot be read"));
+    }
+
+    #[tokio::test]
+    async fn a_missing_library_is_in_the_report() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "echo 'w: error while loading shared libraries: libtorch_cpu.so: cannot open' >&2; exit 127";
+        let mut process = start(folder.path(), text).await;
+        let exit = process.wait().await;
+        let report = process.report(exit);
+        for part in [
+            "exit code 127",
+            "libtorch_cpu.so: cannot open",
+            "run `make build`",
+            "worker-3.log",
+        ] {
+            assert!(report.contains(part), "{report}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_start_says_which_worker_and_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = LocalCluster::new().unwrap();
+        let mut spec = script(folder.path(), "");
+        spec.program = folder.path().join("absent");
+        let error = cluster.start(spec).await.err().unwrap().to_string();
+        assert!(
+            error.starts_with("cannot start worker 3 of pool `gpu`") && error.contains("absent"),
+            "{error}"
+        );
+        let mut spec = script(folder.path(), "");
+        spec.log = folder.path().join("no folder/worker.log");
+        let error = cluster.start(spec).await.err().unwrap().to_string();
+        assert!(
+            error.contains("cannot open the log") && error.contains("no folder"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn killing_and_dropping_reach_the_processes_that_it_started() {
+        for dropped in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let note = folder.path().join("child");
+            let mut process = start(
+                folder.path(),
+                &format!("sleep 1000 & echo $! > {}; wait", note.display()),
+            )
+            .await;
+            let (worker, child) = (process.id().to_string(), text_of(&note).await);
+            assert!(runs(&worker) && runs(&child));
+            if dropped {
+                drop(process);
+            } else {
+                process.kill();
+                assert_eq!(process.wait().await.signal, Some(libc::SIGKILL));
+                process.kill();
+            }
+            until(|| (!runs(&worker) && !runs(&child)).then_some(())).await;
+        }
+    }
+
+    /// Not a test by itself: the driver of the next one, in a process of its own.
+    #[tokio::test]
+    async fn a_driver_to_interrupt() {
+        let Some(folder) = std::env::var_os(DRIVER_FOLDER).map(PathBuf::from) else {
+            return;
+        };
+        let mut interrupts = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).unwrap();
+        let process = start(&folder, "while :; do sleep 0.01; done").await;
+        std::fs::write(folder.join("worker"), format!("{}\n", process.id())).unwrap();
+        interrupts.recv().await;
+        std::fs::write(folder.join("interrupted"), "yes\n").unwrap();
+        std::future::pending::<()>().await;
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_spares_the_worker_and_the_drivers_death_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut driver = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cluster::local::tests::a_driver_to_interrupt"])
+            .env(DRIVER_FOLDER, folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let worker = text_of(&folder.path().join("worker")).await;
+        let group = libc::pid_t::try_from(driver.id().unwrap()).unwrap();
+        // SAFETY: a signal to the group of the process just started.
+        assert_eq!(unsafe { libc::kill(-group, libc::SIGINT) }, 0);
+        assert_eq!(text_of(&folder.path().join("interrupted")).await, "yes");
+        assert!(runs(&worker));
+        driver.kill().await.unwrap();
+        until(|| (!runs(&worker)).then_some(())).await;
+    }
 }

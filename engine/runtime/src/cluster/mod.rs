@@ -14,6 +14,8 @@ pub use local::LocalCluster;
 pub const WORKER_VARIABLE: &str = "RLPIPE_WORKER";
 /// Environment variable that tells a worker what it computes on.
 pub const ACCELERATOR_VARIABLE: &str = "RLPIPE_ACCELERATOR";
+/// Environment variable that tells a worker its rank.
+pub const RANK_VARIABLE: &str = "RLPIPE_RANK";
 /// The worker program, beside the driver's.
 const WORKER_NAME: &str = "rlpipe-worker";
 
@@ -42,7 +44,7 @@ impl Accelerator {
     }
 }
 
-/// One worker to start, as `PROGRAM --endpoint ENDPOINT --rank RANK`.
+/// One worker to start, as `PROGRAM ENDPOINT`; the rest is in its environment.
 #[derive(Debug, Clone)]
 pub struct WorkerSpec {
     /// Its place among the run's workers, from 0.
@@ -157,18 +159,31 @@ pub fn worker_program() -> Result<PathBuf, ClusterError> {
 fn find_program(named: Option<OsString>, executable: &Path) -> Result<PathBuf, ClusterError> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         let path = PathBuf::from(named);
-        return if path.is_file() { Ok(path) } else { Err(ClusterError::NamedProgram { path }) };
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(ClusterError::NamedProgram { path })
+        };
     }
     let path = executable.with_file_name(WORKER_NAME);
-    if path.is_file() { Ok(path) } else { Err(ClusterError::NoProgram { path }) }
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(ClusterError::NoProgram { path })
+    }
 }
 
 /// The clause of `WorkerProcess::report`.
 fn report(id: u32, exit: Exit, log: &Path, tail: &str) -> String {
     let end = match exit {
-        Exit { signal: Some(signal), .. } => format!("was killed by {}", signal_name(signal)),
+        Exit {
+            signal: Some(signal), ..
+        } => format!("was killed by {}", signal_name(signal)),
         Exit { code: Some(code), .. } => format!("ended with exit code {code}"),
-        Exit { code: None, signal: None } => "is gone and the system does not say why".to_owned(),
+        Exit {
+            code: None,
+            signal: None,
+        } => "is gone and the system does not say why".to_owned(),
     };
     let hint = if tail.contains("error while loading shared libraries") {
         "; a library that it needs is not found: run `make build`, or put libtorch's folder into `LD_LIBRARY_PATH`"
@@ -181,7 +196,10 @@ fn report(id: u32, exit: Exit, log: &Path, tail: &str) -> String {
         return format!("its process {id} {end}{hint}; its log `{}` is empty", log.display());
     }
     let tail = tail.replace('\n', "\n  ");
-    format!("its process {id} {end}{hint}; the end of its log `{}`:\n  {tail}", log.display())
+    format!(
+        "its process {id} {end}{hint}; the end of its log `{}`:\n  {tail}",
+        log.display()
+    )
 }
 
 fn signal_name(signal: i32) -> String {
@@ -213,11 +231,19 @@ mod tests {
     #[test]
     fn the_program_is_the_named_one_or_lies_beside_the_driver() {
         let folder = tempfile::tempdir().unwrap();
-        let (driver, beside, other) =
-            (folder.path().join("rlpipe"), folder.path().join(WORKER_NAME), folder.path().join("other"));
+        let (driver, beside, other) = (
+            folder.path().join("rlpipe"),
+            folder.path().join(WORKER_NAME),
+            folder.path().join("other"),
+        );
         let absent = find_program(None, &driver).unwrap_err().to_string();
-        assert!(absent.contains("run `make build`") && absent.contains(WORKER_VARIABLE), "{absent}");
-        let named = find_program(Some(other.clone().into()), &driver).unwrap_err().to_string();
+        assert!(
+            absent.contains("run `make build`") && absent.contains(WORKER_VARIABLE),
+            "{absent}"
+        );
+        let named = find_program(Some(other.clone().into()), &driver)
+            .unwrap_err()
+            .to_string();
         assert!(named.contains("is not a file"), "{named}");
 
         std::fs::write(&beside, "").unwrap();
@@ -229,13 +255,43 @@ mod tests {
 
     #[test]
     fn a_report_says_how_it_ended_and_what_to_do() {
-        let killed = report(7, Exit { code: None, signal: Some(9) }, Path::new("w.log"), "a\nb");
-        assert!(killed.starts_with("its process 7 was killed by signal 9 (SIGKILL); if nobody"), "{killed}");
+        let killed = report(
+            7,
+            Exit {
+                code: None,
+                signal: Some(9),
+            },
+            Path::new("w.log"),
+            "a\nb",
+        );
+        assert!(
+            killed.starts_with("its process 7 was killed by signal 9 (SIGKILL); if nobody"),
+            "{killed}"
+        );
         assert!(killed.ends_with("the end of its log `w.log`:\n  a\n  b"), "{killed}");
         let tail = "rlpipe-worker: error while loading shared libraries: libtorch_cpu.so: cannot open";
-        let unlinked = report(7, Exit { code: Some(127), signal: None }, Path::new("w.log"), tail);
-        assert!(unlinked.contains("exit code 127") && unlinked.contains("`make build`"), "{unlinked}");
-        let silent = report(7, Exit { code: Some(1), signal: None }, Path::new("w.log"), "");
+        let unlinked = report(
+            7,
+            Exit {
+                code: Some(127),
+                signal: None,
+            },
+            Path::new("w.log"),
+            tail,
+        );
+        assert!(
+            unlinked.contains("exit code 127") && unlinked.contains("`make build`"),
+            "{unlinked}"
+        );
+        let silent = report(
+            7,
+            Exit {
+                code: Some(1),
+                signal: None,
+            },
+            Path::new("w.log"),
+            "",
+        );
         assert_eq!(silent, "its process 7 ended with exit code 1; its log `w.log` is empty");
     }
 }
