@@ -1,1 +1,37 @@
-fn main() {}
+//! `rlpipe`: declarative reinforcement-learning post-training for language models.
+
+mod arguments;
+mod explain;
+mod kinds;
+mod output;
+mod plan;
+mod schema;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Verb};
+
+/// A run failed.
+const FAILED: u8 = 1;
+/// A pipeline has faults (`EX_CONFIG` of sysexits).
+const FAULTY: u8 = 78;
+
+fn main() -> ExitCode {
+    // A full disk must be an error that is reported, not a signal that ends the process.
+    // SAFETY: called before any other thread exists, with a valid signal and disposition.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let result = match Arguments::parse().verb {
+        Verb::Validate(arguments) => validate::validate(&arguments),
+        Verb::Plan(arguments) => plan::plan(&arguments),
+        Verb::Schema => schema::schema(),
+        Verb::Kinds { name } => kinds::kinds(name.as_deref()),
+        Verb::Explain { code } => explain::explain(&code),
+    };
+    result.unwrap_or_else(|error| {
+        output::error(&format!("error: {error:#}\n"));
+        ExitCode::from(FAILED)
+    })
+}

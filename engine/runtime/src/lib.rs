@@ -1,1 +1,7 @@
-//! TODO
+//! Compiles pipelines into plans, and runs plans.
+
+pub mod cluster;
+pub mod compile;
+pub mod plan;
+pub mod run;
+pub mod schedule;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Arity, Field, PortType};
+use crate::data::KlEstimator;
 
 /// Everything the compiler knows of a node beyond its text.
 #[derive(Debug, Clone)]
@@ -194,6 +195,8 @@ pub enum Role {
         sequence_parallel: u32,
         /// Learning-rate warm-up.
         warmup_steps: u32,
+        /// The KL term of the loss.
+        kl: Option<KlEstimator>,
     },
     /// Learns from examples, once, before the first step.
     SftTrainer {

@@ -259,6 +259,7 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
                 sequence_parallel: 1,
                 warmup_steps: self.lr_schedule.warmup_steps(),
+                kl: self.loss.kl().map(|(estimator, _)| estimator),
             },
         }
     }

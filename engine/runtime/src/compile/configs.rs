@@ -1,0 +1,373 @@
+//! RL02: every section and every node, decoded on its own, so that no fault hides another.
+
+use std::collections::BTreeMap;
+
+use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes, nearest};
+use rlpipe_core::document::{Fault, Range, Segment, Tree, Value, What, decode, path_text};
+use rlpipe_core::kind::Kind;
+use serde::de::DeserializeOwned;
+
+use super::config::{ModelConfig, PoolConfig, RunConfig};
+use super::environment::Variables;
+use super::pipeline::{Node, Pipeline, Section};
+use super::read::quoted;
+
+/// Names that other systems use for our keys, and ours.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("prompt_repeat_k", "samples_per_prompt"),
+    ("num_generations", "samples_per_prompt"),
+    ("group_size", "samples_per_prompt"),
+    ("rollout_n", "samples_per_prompt"),
+    ("train_batch_size", "prompts_per_step"),
+    ("rollout_batch_size", "prompts_per_step"),
+    ("pack_max_length", "max_tokens_per_pack"),
+    ("context_length", "max_context_tokens"),
+    ("max_model_len", "max_context_tokens"),
+    ("gpu_memory_utilization", "memory_fraction"),
+    ("max_tokens", "max_new_tokens"),
+    ("max_completion_length", "max_new_tokens"),
+    ("min_tokens", "min_new_tokens"),
+    ("max_prompt_length", "max_prompt_tokens"),
+    ("learning_rate", "lr"),
+    ("max_norm", "max_grad_norm"),
+    ("clip_grad", "max_grad_norm"),
+    ("cliprange_low", "low"),
+    ("cliprange_high", "high"),
+    ("clip_ratio_c", "dual"),
+    ("kl_loss_coef", "coefficient"),
+    ("beta", "coefficient"),
+    ("sync_weights_interval", "every_steps"),
+    ("evaluate_step", "every_steps"),
+    ("enable_evaluate", "enabled"),
+    ("enable_initial_evaluate", "at_start"),
+    ("total_train_steps", "total_steps"),
+    ("lr_min", "min_lr"),
+    ("loss_chunk_size", "logprob_chunk_tokens"),
+    ("chunk_size", "logprob_chunk_tokens"),
+    ("num_workers", "workers_per_node"),
+    ("num_cpus_per_worker", "cpus_per_worker"),
+    ("cpu_memory_per_worker", "host_memory_per_worker"),
+];
+
+/// Decodes the whole tree.
+pub fn decode_all(tree: &Tree, variables: Variables, kinds: &'static [Kind], diagnostics: &mut Diagnostics) -> Pipeline {
+    let run = match tree.get("run") {
+        Some(section) => decode_section::<RunConfig>(section, &["run"], diagnostics),
+        None => None,
+    };
+    for required in ["name", "run", "pools", "models", "nodes"] {
+        if tree.get(required).is_none() {
+            let start = Range { end: tree.range.start, ..tree.range };
+            diagnostics.push(Diagnostic::error(&codes::RL0210, start, format!("the key `{required}` is missing")));
+        }
+    }
+    if let (Some(run), Some(entry)) = (&run, tree.entry("run")) {
+        run_length(run, entry, diagnostics);
+    }
+    let pools = sections::<PoolConfig>(tree, "pools", diagnostics);
+    let models = sections::<ModelConfig>(tree, "models", diagnostics);
+    for (name, model) in &models {
+        model_source(name, model, tree, diagnostics);
+    }
+    let nodes = mapping(tree, "nodes", diagnostics)
+        .iter()
+        .map(|entry| node(&entry.key, entry.key_range, &entry.value, kinds, diagnostics))
+        .collect();
+    Pipeline {
+        name: name(tree, diagnostics),
+        env: variables.config.clone(),
+        tree: tree.clone(),
+        variables,
+        run,
+        pools,
+        models,
+        nodes,
+    }
+}
+
+fn name(tree: &Tree, diagnostics: &mut Diagnostics) -> Option<String> {
+    let value = tree.get("name")?;
+    let fault = match &value.value {
+        Value::Unresolved => return None,
+        Value::Text(name) => {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if !name.is_empty() && !name.starts_with('.') && name.chars().all(plain) {
+                return Some(name.clone());
+            }
+            "`name` becomes a folder: letters, digits, `-`, `_` and `.` only, not starting with `.`"
+        }
+        _ => "`name` is a text",
+    };
+    diagnostics.push(Diagnostic::error(&codes::RL0205, value.range, fault));
+    None
+}
+
+fn run_length(run: &RunConfig, entry: &rlpipe_core::document::Entry, diagnostics: &mut Diagnostics) {
+    let at = |key: &str| entry.value.entry(key).map(|entry| entry.key_range);
+    match (run.total_steps, run.total_epochs) {
+        (Some(steps), Some(epochs)) => diagnostics.push(
+            Diagnostic::error(
+                &codes::RL0209,
+                at("total_steps").unwrap_or(entry.key_range),
+                format!("`total_steps: {steps}` and `total_epochs: {epochs}` both say how long the run is"),
+            )
+            .label(at("total_epochs").unwrap_or(entry.key_range), "and so does this")
+            .note("leave one of them out"),
+        ),
+        (None, None) => diagnostics.push(
+            Diagnostic::error(&codes::RL0209, entry.key_range, "nothing says how long the run is")
+                .note("add `total_steps` or `total_epochs` to `run`"),
+        ),
+        _ => {}
+    }
+}
+
+fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnostics: &mut Diagnostics) {
+    let Some(config) = &model.config else { return };
+    let written = |key: &str| {
+        tree.at(&["models".into(), name.into(), key.into()]).key_range.unwrap_or(model.key_range)
+    };
+    match (&config.path, &config.init) {
+        (Some(_), Some(_)) => diagnostics.push(
+            Diagnostic::error(&codes::RL0209, written("path"), format!("the model `{name}` has both `path` and `init`"))
+                .label(written("init"), "a folder and a model from nothing exclude each other")
+                .note("leave one of them out"),
+        ),
+        // A path that a missing variable left open was reported.
+        (None, None) if tree.at(&["models".into(), name.into(), "path".into()]).depth < 3 => diagnostics.push(
+            Diagnostic::error(&codes::RL0209, model.key_range, format!("the model `{name}` has neither `path` nor `init`"))
+                .note("`path` names a Hugging Face folder, `init` builds a small model from nothing"),
+        ),
+        _ => {}
+    }
+    if let Some(init) = &config.init {
+        let key_value_heads = init.key_value_heads.unwrap_or(init.heads);
+        for (parts, whole, part_key, whole_key) in [
+            (init.heads, init.hidden_size, "heads", "hidden_size"),
+            (key_value_heads, init.heads, "key_value_heads", "heads"),
+        ] {
+            if whole.get() % parts.get() != 0 {
+                let range = |key: &str| {
+                    tree.at(&["models".into(), name.into(), "init".into(), key.into()]).tree.range
+                };
+                diagnostics.push(
+                    Diagnostic::error(
+                        &codes::RL0503,
+                        range(part_key),
+                        format!("`{part_key}: {parts}` does not divide `{whole_key}: {whole}`"),
+                    )
+                    .label(range(whole_key), "to be divided")
+                    .note(format!("divisors of {whole} near {parts} are {}", near_divisors(whole.get(), parts.get()))),
+                );
+            }
+        }
+    }
+}
+
+/// The divisors of `whole` nearest to `wanted`, as a list.
+pub fn near_divisors(whole: u32, wanted: u32) -> String {
+    let mut divisors: Vec<u32> = (1..=whole).filter(|part| whole.is_multiple_of(*part)).collect();
+    divisors.sort_by_key(|divisor| divisor.abs_diff(wanted));
+    divisors.truncate(2);
+    divisors.iter().map(|divisor| format!("`{divisor}`")).collect::<Vec<_>>().join(" and ")
+}
+
+fn mapping<'a>(tree: &'a Tree, key: &str, diagnostics: &mut Diagnostics) -> &'a [rlpipe_core::document::Entry] {
+    let Some(section) = tree.get(key) else { return &[] };
+    if !matches!(section.value, Value::Map(_) | Value::Unresolved) {
+        diagnostics.push(Diagnostic::error(
+            &codes::RL0204,
+            section.range,
+            format!("`{key}` is a mapping from names to settings"),
+        ));
+    }
+    section.entries()
+}
+
+fn sections<T: DeserializeOwned>(tree: &Tree, key: &str, diagnostics: &mut Diagnostics) -> BTreeMap<String, Section<T>> {
+    mapping(tree, key, diagnostics)
+        .iter()
+        .map(|entry| {
+            let config = decode_section::<T>(&entry.value, &[key, &entry.key], diagnostics);
+            (entry.key.clone(), Section { key_range: entry.key_range, config })
+        })
+        .collect()
+}
+
+fn decode_section<T: DeserializeOwned>(tree: &Tree, path: &[&str], diagnostics: &mut Diagnostics) -> Option<T> {
+    match decode::<T>(tree, &[]) {
+        Ok(config) => Some(config),
+        Err(faults) => {
+            for fault in faults {
+                diagnostics.push(report(&fault, path, tree, &|tree| decode::<T>(tree, &[]).err()));
+            }
+            None
+        }
+    }
+}
+
+fn node(name: &str, key_range: Range, tree: &Tree, kinds: &'static [Kind], diagnostics: &mut Diagnostics) -> Node {
+    let mut node = Node {
+        name: name.to_owned(),
+        key_range,
+        tree: tree.clone(),
+        kind: None,
+        config: None,
+        contract: None,
+        inputs: BTreeMap::new(),
+        live: true,
+    };
+    let names = || kinds.iter().map(|kind| kind.name);
+    let Some(type_tree) = tree.get("type") else {
+        diagnostics.push(
+            Diagnostic::error(&codes::RL0208, key_range, format!("the node `{name}` has no `type`"))
+                .note(format!("kinds are {}", quoted(&names().collect::<Vec<_>>()))),
+        );
+        return node;
+    };
+    let Some(found) = type_tree.as_text() else {
+        if type_tree.value != Value::Unresolved {
+            diagnostics.push(Diagnostic::error(&codes::RL0207, type_tree.range, "`type` is the name of a kind"));
+        }
+        return node;
+    };
+    node.kind = kinds.iter().find(|kind| kind.name == found);
+    let Some(kind) = node.kind else {
+        let near = nearest(found, names());
+        let mut diagnostic =
+            Diagnostic::error(&codes::RL0207, type_tree.range, format!("there is no kind `{found}`"))
+                .label_text("unknown kind")
+                .note(format!("kinds are {}", quoted(&names().collect::<Vec<_>>())));
+        if let Some(best) = near.first() {
+            diagnostic = diagnostic.fix(format!("did you mean `{best}`?"), type_tree.range, *best);
+        }
+        diagnostics.push(diagnostic);
+        return node;
+    };
+    match (kind.decode)(tree) {
+        Ok(config) => {
+            node.contract = Some(config.contract());
+            node.config = Some(config);
+        }
+        Err(faults) => {
+            for fault in faults {
+                diagnostics.push(report(&fault, &["nodes", name], tree, &|tree| (kind.decode)(tree).err()));
+            }
+        }
+    }
+    node
+}
+
+/// A fault as a diagnostic. `decode` tells whether a changed tree has faults: it finds where a misplaced key belongs.
+pub fn report(
+    fault: &Fault,
+    section: &[&str],
+    tree: &Tree,
+    decode: &dyn Fn(&Tree) -> Option<Vec<Fault>>,
+) -> Diagnostic {
+    let place = section.join(".");
+    let whole = match path_text(&fault.path) {
+        path if path.is_empty() => place.clone(),
+        path => format!("{place}.{path}"),
+    };
+    match &fault.what {
+        What::UnknownKey { key, expected } => unknown_key(fault, key, expected, &place, tree, decode),
+        What::UnknownVariant { found, expected } => {
+            let near = nearest(found, expected.iter().map(String::as_str));
+            let diagnostic =
+                Diagnostic::error(&codes::RL0202, fault.range, format!("`{found}` is not a choice for `{}`", choice_place(&whole, found)))
+                    .note(format!("this version has: {}", quoted(expected)));
+            match near.first() {
+                Some(best) => diagnostic.fix(format!("did you mean `{best}`?"), fault.range, *best),
+                None => diagnostic,
+            }
+        }
+        What::Missing { key } => {
+            Diagnostic::error(&codes::RL0203, fault.range, format!("`{whole}` has no `{key}`"))
+                .label_text(format!("`{key}` is missing"))
+        }
+        What::WrongType { found, expected } => Diagnostic::error(
+            &codes::RL0204,
+            fault.range,
+            format!("`{whole}` must be {expected}, and is {found}"),
+        )
+        .label_text(format!("expected {expected}")),
+        What::Invalid(message) => Diagnostic::error(&codes::RL0205, fault.range, format!("`{whole}`: {message}")),
+    }
+}
+
+fn choice_place<'a>(whole: &'a str, found: &str) -> &'a str {
+    whole.strip_suffix(found).map_or(whole, |parent| parent.trim_end_matches('.'))
+}
+
+fn unknown_key(
+    fault: &Fault,
+    key: &str,
+    expected: &[String],
+    place: &str,
+    tree: &Tree,
+    decode: &dyn Fn(&Tree) -> Option<Vec<Fault>>,
+) -> Diagnostic {
+    let range = fault.key_range.unwrap_or(fault.range);
+    let parent = &fault.path[..fault.path.len().saturating_sub(1)];
+    let parent_text = if parent.is_empty() { place.to_owned() } else { format!("{place}.{}", path_text(parent)) };
+    let other = OTHER_NAMES.iter().find(|(theirs, ours)| *theirs == key && expected.iter().any(|name| name == ours));
+    if let Some((_, ours)) = other {
+        return Diagnostic::error(&codes::RL0206, range, format!("`{key}` is called `{ours}` here"))
+            .label_text(format!("unknown key in `{parent_text}`"))
+            .fix(format!("write `{ours}`"), range, *ours);
+    }
+    let diagnostic = Diagnostic::error(&codes::RL0201, range, format!("unknown key `{key}` in `{parent_text}`"));
+    let near = nearest(key, expected.iter().map(String::as_str));
+    if let Some(best) = near.first() {
+        return diagnostic
+            .label_text("unknown key")
+            .note(format!("keys here are {}", quoted(expected)))
+            .fix(format!("did you mean `{best}`?"), range, *best);
+    }
+    if let Some(home) = home_of(&fault.path, tree, decode) {
+        let home = if home.is_empty() { place.to_owned() } else { format!("{place}.{}", path_text(&home)) };
+        return diagnostic.label_text("misplaced key").note(format!("it belongs in `{home}`"));
+    }
+    diagnostic.label_text("unknown key").note(format!("keys here are {}", quoted(expected)))
+}
+
+/// The mapping of the same tree in which the key would be known.
+fn home_of(
+    path: &[Segment],
+    tree: &Tree,
+    decode: &dyn Fn(&Tree) -> Option<Vec<Fault>>,
+) -> Option<Vec<Segment>> {
+    let (Segment::Key(key), parent) = path.split_last()? else { return None };
+    let mut moved = tree.clone();
+    let value = moved.remove(path)?;
+    let entry = rlpipe_core::document::Entry { key: key.clone(), key_range: value.range, value };
+    let mut homes = Vec::new();
+    mappings(&moved, &mut Vec::new(), &mut homes);
+    homes.into_iter().filter(|home| home != parent).find(|home| {
+        let mut candidate = moved.clone();
+        let Some(Tree { value: Value::Map(entries), .. }) = candidate.at_mut(home) else { return false };
+        if entries.iter().any(|existing| existing.key == *key) {
+            return false;
+        }
+        entries.push(entry.clone());
+        let mut at = home.clone();
+        at.push(Segment::Key(key.clone()));
+        let known = |fault: &Fault| !matches!(fault.what, What::UnknownKey { .. } | What::UnknownVariant { .. }) || !at.starts_with(&fault.path);
+        decode(&candidate).is_none_or(|faults| faults.iter().all(known))
+    })
+}
+
+fn mappings(tree: &Tree, path: &mut Vec<Segment>, found: &mut Vec<Vec<Segment>>) {
+    if !matches!(tree.value, Value::Map(_)) {
+        return;
+    }
+    if path.first() != Some(&Segment::from("inputs")) {
+        found.push(path.clone());
+    }
+    for entry in tree.entries() {
+        path.push(Segment::Key(entry.key.clone()));
+        mappings(&entry.value, path, found);
+        path.pop();
+    }
+}

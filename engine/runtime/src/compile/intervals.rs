@@ -1,0 +1,103 @@
+//! RL04: intervals that must be multiples of each other, and bounds that contradict each other.
+
+use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
+use rlpipe_core::document::Range;
+use rlpipe_core::kind::Role;
+
+use super::pipeline::{Node, Pipeline};
+
+/// Something that happens every so many train steps.
+struct Interval {
+    /// As in a sentence: "`evaluator`".
+    name: String,
+    every: u32,
+    range: Range,
+}
+
+/// Checks intervals against each `weight_sync` that they depend on.
+pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+    let run = pipeline.run.as_ref();
+    let mut everywhere = Vec::new();
+    if let Some(checkpoint) = run.and_then(|run| run.checkpoint.as_ref()) {
+        everywhere.extend(in_run(pipeline, "checkpoint", checkpoint.every_steps.get()));
+    }
+    if let Some(export) = run.and_then(|run| run.hf_export.as_ref()) {
+        everywhere.extend(in_run(pipeline, "hf_export", export.every_steps.get()));
+    }
+    for (_, sync, contract) in pipeline.live() {
+        let Role::WeightSync { to, every_steps } = &contract.role else { continue };
+        for interval in &everywhere {
+            multiple(interval, sync, *every_steps, diagnostics);
+        }
+        for (index, node, contract) in pipeline.live() {
+            let Role::Evaluator { every_steps: Some(every), .. } = contract.role else { continue };
+            let uses_engine = pipeline.upstream(index).iter().any(|up| pipeline.nodes[*up].name == *to);
+            if uses_engine {
+                let range = node.range_of(&["every_steps"]);
+                let interval = Interval { name: format!("`{}`", node.name), every, range };
+                multiple(&interval, sync, *every_steps, diagnostics);
+            }
+        }
+    }
+    for (_, node, contract) in pipeline.live() {
+        match &contract.role {
+            Role::Evaluator { at_start: false, every_steps: None, at_end: false, .. } => diagnostics.push(
+                Diagnostic::error(&codes::RL0403, node.key_range, format!("`{}` never fires", node.name))
+                    .note("give it `every_steps`, `at_start: true` or `at_end: true`, or set `enabled: false`"),
+            ),
+            Role::AgentLoop { max_new_tokens, min_new_tokens, .. } if min_new_tokens > max_new_tokens => {
+                diagnostics.push(
+                    Diagnostic::error(
+                        &codes::RL0402,
+                        node.range_of(&["sampling", "min_new_tokens"]),
+                        format!("`min_new_tokens: {min_new_tokens}` is above `max_new_tokens: {max_new_tokens}`"),
+                    )
+                    .label(node.range_of(&["sampling", "max_new_tokens"]), "the upper bound"),
+                );
+            }
+            _ => {}
+        }
+    }
+    for (name, variable) in &pipeline.env.vars {
+        if let (Some(min), Some(max)) = (variable.min, variable.max)
+            && min > max
+        {
+            let at = |key: &str| pipeline.range_of(&["env", "vars", name, key]);
+            if let (Some(min_range), Some(max_range)) = (at("min"), at("max")) {
+                diagnostics.push(
+                    Diagnostic::error(&codes::RL0402, min_range, format!("`min: {min}` is above `max: {max}`"))
+                        .label(max_range, "the upper bound"),
+                );
+            }
+        }
+    }
+}
+
+fn in_run(pipeline: &Pipeline, key: &str, every: u32) -> Option<Interval> {
+    let range = pipeline.range_of(&["run", key, "every_steps"])?;
+    Some(Interval { name: format!("`run.{key}`"), every, range })
+}
+
+fn multiple(interval: &Interval, sync: &Node, every_sync: u32, diagnostics: &mut Diagnostics) {
+    if interval.every.is_multiple_of(every_sync) {
+        return;
+    }
+    let below = interval.every / every_sync * every_sync;
+    let above = below + every_sync;
+    let nearest = if below > 0 && interval.every - below < above - interval.every { below } else { above };
+    let others = if below > 0 { format!("`{below}` or `{above}`") } else { format!("`{above}`") };
+    diagnostics.push(
+        Diagnostic::error(
+            &codes::RL0401,
+            interval.range,
+            format!(
+                "{} fires every {} steps, but `{}` brings weights every {every_sync}",
+                interval.name, interval.every, sync.name
+            ),
+        )
+        .label_text(format!("not a multiple of {every_sync}"))
+        .label(sync.range_of(&["every_steps"]), format!("weights reach the engine every {every_sync} steps"))
+        .note("between two syncs the engine's weights are not the trainer's: what is measured or saved would not be what runs")
+        .fix(format!("use a multiple of {every_sync}, such as {others}"), interval.range, nearest.to_string()),
+    );
+}

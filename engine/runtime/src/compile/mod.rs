@@ -1,0 +1,77 @@
+//! From files to a checked pipeline: `read -> resolve -> check`.
+//!
+//! Each pass is a file. All of them add to one list of diagnostics and none stops at the first fault; what a fault makes
+//! unknowable is left out of later passes instead of being reported again.
+
+mod batch;
+mod config;
+mod configs;
+mod environment;
+mod graph;
+mod intervals;
+mod lints;
+mod pipeline;
+mod read;
+mod resources;
+mod schema;
+mod short_forms;
+
+use std::path::PathBuf;
+
+use rlpipe_core::diagnostic::Diagnostics;
+use rlpipe_core::document::{Sources, Tree};
+use rlpipe_core::kind::Kind;
+
+pub use config::{
+    Accelerator, Architecture, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig, InitConfig, InitTokenizer,
+    LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
+};
+pub use environment::Variables;
+pub use pipeline::{Endpoint, Node, Pipeline, Section};
+pub use schema::{describe_kind, pipeline_schema};
+pub use short_forms::short_forms;
+
+/// What is compiled.
+pub struct Request<'a> {
+    /// The pipeline file, then overlays.
+    pub files: Vec<PathBuf>,
+    /// `--set` arguments, laid over the files in order.
+    pub overrides: Vec<String>,
+    /// The process environment.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// What relative paths from variables and arguments start at.
+    pub working_folder: PathBuf,
+    /// All node kinds.
+    pub kinds: &'static [Kind],
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// The texts that diagnostics point into.
+    pub sources: Sources,
+    /// Everything found, in no particular order.
+    pub diagnostics: Diagnostics,
+    /// The pipeline as far as it could be understood; whole if there are no errors.
+    pub pipeline: Option<Pipeline>,
+}
+
+/// Reads and checks a pipeline without looking at the world outside: RL01 to RL09.
+pub fn compile(request: &Request<'_>) -> Outcome {
+    let mut sources = Sources::new(&request.working_folder);
+    let mut diagnostics = Diagnostics::default();
+    let pipeline = read::read(request, &mut sources, &mut diagnostics)
+        .map(|tree| check(tree, request, &sources, &mut diagnostics));
+    Outcome { sources, diagnostics, pipeline }
+}
+
+fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: &mut Diagnostics) -> Pipeline {
+    let variables = environment::fill_in(&mut tree, request, sources, diagnostics);
+    let mut pipeline = configs::decode_all(&tree, variables, request.kinds, diagnostics);
+    graph::check(&mut pipeline, diagnostics);
+    environment::check(&pipeline, sources, diagnostics);
+    intervals::check(&pipeline, diagnostics);
+    batch::check(&pipeline, diagnostics);
+    resources::check(&pipeline, diagnostics);
+    lints::check(&pipeline, diagnostics);
+    pipeline
+}

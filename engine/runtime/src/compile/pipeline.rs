@@ -1,0 +1,133 @@
+//! A pipeline as the passes see it.
+
+use std::collections::BTreeMap;
+
+use rlpipe_core::document::{Range, Segment, Tree};
+use rlpipe_core::kind::{AnyConfig, Contract, Field, Kind, PortType};
+
+use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
+use super::environment::Variables;
+
+/// One entry of a section, with where it stands.
+pub struct Section<T> {
+    /// The entry's key in the file.
+    pub key_range: Range,
+    /// None where it could not be decoded; that was reported.
+    pub config: Option<T>,
+}
+
+/// A pipeline, as far as it could be understood.
+pub struct Pipeline {
+    /// Everything, with references filled in.
+    pub tree: Tree,
+    /// The value of `name`.
+    pub name: Option<String>,
+    /// The section `env`.
+    pub env: EnvConfig,
+    /// What became of each variable.
+    pub variables: Variables,
+    /// The section `run`; none where it could not be decoded.
+    pub run: Option<RunConfig>,
+    /// The section `pools`.
+    pub pools: BTreeMap<String, Section<PoolConfig>>,
+    /// The section `models`.
+    pub models: BTreeMap<String, Section<ModelConfig>>,
+    /// Nodes, in the order of the file.
+    pub nodes: Vec<Node>,
+}
+
+/// One end of an edge.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Index of the node that gives.
+    pub node: usize,
+    /// Its port.
+    pub port: &'static str,
+    /// What crosses.
+    pub port_type: PortType,
+    /// Where the reference stands.
+    pub range: Range,
+    /// The fields that what crosses has.
+    pub fields: Vec<Field>,
+}
+
+/// One node.
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Where its name stands.
+    pub key_range: Range,
+    /// Its text.
+    pub tree: Tree,
+    /// Its kind; none where `type` is missing or unknown.
+    pub kind: Option<&'static Kind>,
+    /// Its config; none where it could not be decoded.
+    pub config: Option<Box<dyn AnyConfig>>,
+    /// What it promises and needs; there if the config is.
+    pub contract: Option<Contract>,
+    /// Edges into each input port.
+    pub inputs: BTreeMap<&'static str, Vec<Endpoint>>,
+    /// Whether anything that runs needs it.
+    pub live: bool,
+}
+
+impl Node {
+    /// Where the value of a key stands, such as `["sampling", "max_new_tokens"]`; the node's name where the key is left out.
+    pub fn range_of(&self, path: &[&str]) -> Range {
+        let segments: Vec<Segment> = path.iter().map(|key| Segment::from(*key)).collect();
+        let found = self.tree.at(&segments);
+        if found.depth == segments.len() { found.head() } else { self.key_range }
+    }
+
+    /// Where the value of a key stands, if the file has it.
+    pub fn written(&self, path: &[&str]) -> Option<Range> {
+        let segments: Vec<Segment> = path.iter().map(|key| Segment::from(*key)).collect();
+        let found = self.tree.at(&segments);
+        (found.depth == segments.len()).then(|| found.head())
+    }
+
+    /// The node that an input takes, where it takes exactly one.
+    pub fn input(&self, port: &str) -> Option<&Endpoint> {
+        self.inputs.get(port).and_then(|endpoints| endpoints.first())
+    }
+}
+
+impl Pipeline {
+    /// Live nodes with their contracts.
+    pub fn live(&self) -> impl Iterator<Item = (usize, &Node, &Contract)> {
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.live)
+            .filter_map(|(index, node)| Some((index, node, node.contract.as_ref()?)))
+    }
+
+    /// The index of a node.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|node| node.name == name)
+    }
+
+    /// All nodes that `start` takes from, directly or not, itself first.
+    pub fn upstream(&self, start: usize) -> Vec<usize> {
+        let mut known = vec![false; self.nodes.len()];
+        known[start] = true;
+        let mut found = vec![start];
+        let mut next = 0;
+        while next < found.len() {
+            for endpoint in self.nodes[found[next]].inputs.values().flatten() {
+                if !std::mem::replace(&mut known[endpoint.node], true) {
+                    found.push(endpoint.node);
+                }
+            }
+            next += 1;
+        }
+        found
+    }
+
+    /// Where a value of the file stands, such as `["run", "total_steps"]`.
+    pub fn range_of(&self, path: &[&str]) -> Option<Range> {
+        let segments: Vec<Segment> = path.iter().map(|key| Segment::from(*key)).collect();
+        let found = self.tree.at(&segments);
+        (found.depth == segments.len()).then(|| found.head())
+    }
+}

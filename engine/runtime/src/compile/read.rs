@@ -1,0 +1,100 @@
+//! RL01: files, overlays and arguments become one tree.
+
+use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes, nearest};
+use rlpipe_core::document::{Format, Sources, Tree, Value, merge, parse, set_argument};
+
+use super::Request;
+
+/// Top-level keys.
+pub const TOP_LEVEL: [&str; 7] = ["version", "name", "env", "run", "pools", "models", "nodes"];
+
+/// The version of the pipeline format.
+pub const VERSION: i64 = 1;
+
+/// Reads everything; none where no file could be read at all.
+pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diagnostics) -> Option<Tree> {
+    let mut whole: Option<Tree> = None;
+    let mut failed = false;
+    for path in &request.files {
+        let text = match std::fs::read_to_string(request.working_folder.join(path)) {
+            Ok(text) => text,
+            Err(error) => {
+                let place = sources.add_place(path.display().to_string(), Format::of_file(path));
+                let mut diagnostic =
+                    Diagnostic::error(&codes::RL0100, place, format!("cannot read `{}`: {error}", path.display()));
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    diagnostic = diagnostic.note("the path is taken from the folder that rlpipe was started in");
+                }
+                diagnostics.push(diagnostic);
+                failed = true;
+                continue;
+            }
+        };
+        let id = sources.add_file(path, text);
+        match parse(sources, id, diagnostics) {
+            Some(tree) if matches!(tree.value, Value::Map(_)) => {
+                whole = Some(match whole.take() {
+                    Some(base) => merge(base, tree),
+                    None => tree,
+                });
+            }
+            Some(tree) => {
+                failed = true;
+                diagnostics.push(
+                    Diagnostic::error(&codes::RL0108, tree.range, "a pipeline is a mapping of keys")
+                        .note("it has the keys `version`, `name`, `run`, `pools`, `models` and `nodes`"),
+                );
+            }
+            None => failed = true,
+        }
+    }
+    for argument in &request.overrides {
+        match set_argument(sources, argument) {
+            Ok(tree) => whole = whole.map(|base| merge(base, tree)),
+            Err(diagnostic) => diagnostics.push(diagnostic),
+        }
+    }
+    // A file that cannot be read would make every name in it look missing.
+    let whole = whole.filter(|_| !failed)?;
+    top_level(&whole, diagnostics);
+    Some(whole)
+}
+
+fn top_level(tree: &Tree, diagnostics: &mut Diagnostics) {
+    for entry in tree.entries() {
+        if TOP_LEVEL.contains(&entry.key.as_str()) {
+            continue;
+        }
+        let mut diagnostic =
+            Diagnostic::error(&codes::RL0109, entry.key_range, format!("unknown top-level key `{}`", entry.key))
+                .note(format!("top-level keys are {}", quoted(&TOP_LEVEL)));
+        let near = nearest(&entry.key, TOP_LEVEL);
+        if let Some(best) = near.first() {
+            diagnostic = diagnostic.fix(format!("did you mean `{best}`?"), entry.key_range, *best);
+        }
+        diagnostics.push(diagnostic);
+    }
+    let start = rlpipe_core::document::Range { end: tree.range.start, ..tree.range };
+    match tree.entry("version") {
+        Some(entry) => match entry.value.value {
+            Value::Int(VERSION) => {}
+            _ => diagnostics.push(
+                Diagnostic::error(
+                    &codes::RL0107,
+                    entry.value.range,
+                    format!("this rlpipe reads version {VERSION} of the format"),
+                )
+                .fix(format!("write `{VERSION}`"), entry.value.range, VERSION.to_string()),
+            ),
+        },
+        None => diagnostics.push(
+            Diagnostic::error(&codes::RL0107, start, "the key `version` is missing")
+                .note(format!("add `version: {VERSION}` as the first line")),
+        ),
+    }
+}
+
+/// Names in backticks, as a list.
+pub fn quoted<T: AsRef<str>>(names: &[T]) -> String {
+    names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(", ")
+}
