@@ -250,3 +250,69 @@ fn expect(what: &str, found: usize, expected: usize) -> Result<(), String> {
         Err(format!("{found} {what}, {expected} expected"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use rlpipe_core::data::PolicyLoss;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_not_text_is_refused() {
+        assert_eq!(path_to_wire("/models/\u{e9}".as_ref()).unwrap(), "/models/\u{e9}");
+        let error = path_to_wire(OsStr::from_bytes(b"/models/\xff").as_ref())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("is not UTF-8") && error.contains("rename"), "{error}");
+    }
+
+    #[test]
+    fn every_kl_estimator_has_its_own_name() {
+        let cases = [
+            (None, v1::Kl::None, 0.0),
+            (Some((KlEstimator::K1, 0.5)), v1::Kl::K1, 0.5),
+            (Some((KlEstimator::K2, 0.25)), v1::Kl::K2, 0.25),
+            (Some((KlEstimator::K3, 0.125)), v1::Kl::K3, 0.125),
+        ];
+        for (kl, name, coefficient) in cases {
+            let loss = PolicyLoss {
+                clip_low: 0.1,
+                clip_high: 0.2,
+                dual_clip: None,
+                log_ratio_clamp: [-1.0, 2.0],
+                kl,
+            };
+            let expected = v1::PolicyLoss {
+                clip_low: 0.1,
+                clip_high: 0.2,
+                dual_clip: None,
+                log_ratio_min: -1.0,
+                log_ratio_max: 2.0,
+                kl: name.into(),
+                kl_coefficient: coefficient,
+            };
+            assert_eq!(
+                loss_to_wire(&Loss::Policy(loss)),
+                v1::train_pack::Loss::Policy(expected)
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn policy_versions_are_taken_whole_or_not_at_all(
+            pairs in proptest::collection::vec(proptest::prop_oneof![0_u64..4, proptest::num::u64::ANY], 0..7),
+            tokens in 0_usize..5,
+        ) {
+            if let Ok(runs) = versions_from_wire(&pairs, tokens) {
+                let back: Vec<u64> = runs.iter().flat_map(|run| [run.version, u64::from(run.tokens)]).collect();
+                proptest::prop_assert_eq!(back, pairs);
+                proptest::prop_assert_eq!(runs.iter().map(|run| run.tokens as usize).sum::<usize>(), tokens);
+            }
+        }
+    }
+}

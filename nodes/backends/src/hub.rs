@@ -1,6 +1,7 @@
 //! Where workers dial in: a unix socket in a folder of its own, and a token that only this run's workers know.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::Permissions;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -77,7 +78,6 @@ pub enum HubError {
 }
 
 /// Listens for workers. Dropping it ends their streams, on which they end themselves, and removes the socket.
-#[derive(Debug)]
 pub struct Hub {
     endpoint: String,
     token: Arc<str>,
@@ -163,6 +163,16 @@ impl Hub {
         })?;
         worker.set_pool(pool);
         Ok(worker)
+    }
+}
+
+impl fmt::Debug for Hub {
+    /// Without the token.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Hub")
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -272,6 +282,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(hub.endpoint(), format!("unix:{}", folder.join("driver").display()));
         assert_eq!(hub.token().len(), 64);
+        assert!(!format!("{hub:?}").contains(hub.token()));
         assert_ne!(hub.token(), Hub::listen().await.unwrap().token());
         drop(hub);
         assert!(!folder.exists());

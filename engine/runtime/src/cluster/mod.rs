@@ -45,7 +45,9 @@ impl Accelerator {
 }
 
 /// One worker to start, as `PROGRAM ENDPOINT`; the rest is in its environment.
-#[derive(Debug, Clone)]
+///
+/// Not `Debug`: the environment holds the token.
+#[derive(Clone)]
 pub struct WorkerSpec {
     /// Its place among the run's workers, from 0.
     pub rank: u32,
