@@ -120,13 +120,18 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Where to point for a fault of the whole value: the value if it stands on its own, else its key, since a
-    /// block mapping may run over many lines.
+    /// Where to point for a fault of the whole value: the value where it is short, the key of a mapping or list, and
+    /// the first key of a block mapping without one, since such a mapping may run over many lines.
     pub fn head(&self) -> Range {
+        let range = self.tree.range;
         match (&self.tree.value, self.key_range) {
             (Value::Map(_) | Value::List(_), Some(key)) => key,
-            (_, Some(key)) if self.tree.range.is_empty() => key,
-            _ => self.tree.range,
+            (_, Some(key)) if range.is_empty() => key,
+            (Value::Map(entries), None) => match entries.first() {
+                Some(first) if first.key_range.start == range.start => first.key_range,
+                _ => range,
+            },
+            _ => range,
         }
     }
 }

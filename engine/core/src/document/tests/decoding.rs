@@ -188,7 +188,7 @@ fn each_fault_has_its_path_range_and_words() {
     );
     assert_eq!(
         with("rules:\n- betas: [1, 2]\n- eps: 1"),
-        triple("rules[1]", "eps: 1", "the key `betas` is missing")
+        triple("rules[1]", "eps", "the key `betas` is missing")
     );
     assert_eq!(
         one::<Trainer>("lr: ~\nsteps: 1\n"),
@@ -235,17 +235,10 @@ fn all_faults_of_one_tree_come_at_once() {
         ("rules[0].q", "q"),
         ("rules[2].eps", "w"),
         ("rules[2]", "{eps: w}"),
-        ("", "lr: fast"),
+        ("", "lr"),
     ];
-    assert_eq!(
-        found[..13],
-        expected[..13]
-            .iter()
-            .map(|&(path, under)| (path.to_owned(), under))
-            .collect::<Vec<_>>()
-    );
-    // `steps` is missing from the whole.
-    assert_eq!((found.len(), found[13].0.as_str()), (14, ""));
+    // The last is the whole, which lacks `steps`.
+    assert_eq!(found, expected.map(|(path, under)| (path.to_owned(), under)));
 
     let parsed = toml("lr = 'fast'\nintervall = 2\n[optim]\nbetas = [1, 'é']\n");
     let found: Vec<_> = faults::<Trainer>(&parsed)

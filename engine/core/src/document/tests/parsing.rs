@@ -353,3 +353,16 @@ fn values_can_be_taken_out() {
     assert_eq!(tree.to_json(), json(r#"{"a":{"b":[1,3]}}"#));
     assert_eq!(path_text(&segments("optim.betas.1")), "optim.betas[1]");
 }
+
+#[test]
+fn the_examples_of_the_codes_have_what_they_explain() {
+    for code in
+        ["RL0101", "RL0102", "RL0103", "RL0104", "RL0105", "RL0111"].map(|id| crate::diagnostic::code(id).unwrap())
+    {
+        let mut parsed = yaml(code.explanation.example);
+        if let Some(tree) = &mut parsed.tree {
+            interpolate(tree, &parsed.sources, &mut parsed.diagnostics, &mut |_| None);
+        }
+        assert_eq!(parsed.only().code, code);
+    }
+}
