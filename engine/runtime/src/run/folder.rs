@@ -12,7 +12,7 @@ use super::errors::{Named, RunError};
 use super::{metrics, tensorboard};
 
 /// Folders that every attempt has.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 7] = [
     "rollouts/train",
     "rollouts/eval",
     "tensorboard",
@@ -20,7 +20,6 @@ const FOLDERS: [&str; 8] = [
     "hf",
     "logs",
     "models",
-    ".",
 ];
 
 /// What rollouts are for.
@@ -38,7 +37,7 @@ pub enum Purpose {
 pub struct RunFolder {
     path: PathBuf,
     attempt: String,
-    _lock: File,
+    lock: File,
 }
 
 impl RunFolder {
@@ -96,12 +95,8 @@ impl RunFolder {
         for folder in FOLDERS {
             make_folder(&path.join(folder))?;
         }
-        point_latest(run)?;
-        Ok(Self {
-            path,
-            attempt,
-            _lock: lock,
-        })
+        point_latest(run, &attempt)?;
+        Ok(Self { path, attempt, lock })
     }
 
     /// The attempt's folder.
@@ -184,6 +179,13 @@ impl RunFolder {
     }
 }
 
+impl Drop for RunFolder {
+    /// Closing the file is not enough while a process that is just being started still has it.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
+}
+
 /// Removes files and folders of later steps, and what was being written beside.
 fn remove_after(folder: &Path, step: Option<u64>) -> Result<(), RunError> {
     for name in names(folder)? {
@@ -263,7 +265,7 @@ fn holder() -> String {
 }
 
 /// Lets `latest` point at the newest attempt, also when several processes make attempts at once.
-fn point_latest(run: &Path) -> Result<(), RunError> {
+fn point_latest(run: &Path, held: &str) -> Result<(), RunError> {
     let latest = run.join("latest");
     let mut pointed = None;
     loop {
@@ -272,7 +274,8 @@ fn point_latest(run: &Path) -> Result<(), RunError> {
             return sync_folder(run);
         }
         if let Some(number) = newest {
-            let beside = run.join(format!(".latest.{}.partial", process::id()));
+            // No other process has this name: the attempt is held.
+            let beside = run.join(format!(".latest.{held}.partial"));
             let _ = fs::remove_file(&beside);
             symlink(attempt_name(number), &beside)
                 .and_then(|()| fs::rename(&beside, &latest))
@@ -281,3 +284,6 @@ fn point_latest(run: &Path) -> Result<(), RunError> {
         pointed = newest;
     }
 }
+
+#[cfg(test)]
+mod tests;

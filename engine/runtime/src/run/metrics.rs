@@ -156,3 +156,112 @@ impl Serialize for Line<'_> {
         map.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn metrics(pairs: &[(&str, f64)]) -> Metrics {
+        Metrics(pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn steps(path: &Path) -> Vec<u64> {
+        MetricsFile::read(path).unwrap().iter().map(|row| row.step).collect()
+    }
+
+    #[test]
+    fn a_row_is_one_object_with_the_step_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut file = MetricsFile::open(&path).unwrap();
+        file.append(
+            3,
+            &metrics(&[("reward/mean", 0.1), ("loss", f64::NAN), ("groups/failed", 2.0)]),
+        )
+        .unwrap();
+        file.sync().unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "{\"step\":3,\"groups/failed\":2.0,\"loss\":null,\"reward/mean\":0.1}\n"
+        );
+        assert!(
+            MetricsFile::read(&path).unwrap()[0]
+                .metrics
+                .get("loss")
+                .unwrap()
+                .is_nan()
+        );
+    }
+
+    proptest! {
+        // Names without an `s` cannot be `step`, which is the row's own.
+        #[test]
+        fn rows_are_read_as_they_were_written(
+            rows in prop::collection::vec(
+                prop::collection::btree_map("[^s]*", prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO, 0..6),
+                0..6,
+            )
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("metrics.jsonl");
+            let mut file = MetricsFile::open(&path).unwrap();
+            for (step, row) in rows.iter().enumerate() {
+                file.append(step as u64, &Metrics(row.clone())).unwrap();
+            }
+            let bits = |row: &BTreeMap<String, f64>| {
+                row.iter().map(|(name, value)| (name.clone(), value.to_bits())).collect::<Vec<_>>()
+            };
+            let read = MetricsFile::read(&path).unwrap();
+            prop_assert_eq!(read.len(), rows.len());
+            for (step, (read, row)) in read.iter().zip(&rows).enumerate() {
+                prop_assert_eq!(read.step, step as u64);
+                prop_assert_eq!(bits(&read.metrics.0), bits(row));
+            }
+        }
+    }
+
+    #[test]
+    fn later_rows_and_a_torn_line_are_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        cut_after(&path, Some(1)).unwrap();
+        assert!(!path.exists());
+        fs::write(
+            &path,
+            "{\"step\":0,\"a\":1}\n{\"step\":1}\n{\"step\":2}\n\0\0\0\n{\"step\":3}\n{\"step\":4",
+        )
+        .unwrap();
+        cut_after(&path, Some(2)).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "{\"step\":0,\"a\":1}\n{\"step\":1}\n{\"step\":2}\n"
+        );
+        MetricsFile::open(&path)
+            .unwrap()
+            .append(3, &Metrics::default())
+            .unwrap();
+        assert_eq!(steps(&path), [0, 1, 2, 3]);
+        cut_after(&path, None).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_damaged_line_before_one_that_stays_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let text = "{\"step\":0}\n{\"step\":\n{\"step\":2}\n";
+        fs::write(&path, text).unwrap();
+        let error = cut_after(&path, Some(2)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 2 of `") && error.contains("is damaged: "),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert!(MetricsFile::read(&path).is_err());
+    }
+}

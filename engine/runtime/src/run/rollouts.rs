@@ -75,3 +75,80 @@ fn write_group(file: &mut impl Write, group: &Group) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::sync::Arc;
+
+    use rlpipe_core::data::{Rollout, Row, Score};
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_rollout_and_what_it_came_from() {
+        let row = Row {
+            line: 9,
+            prompt: vec![Message {
+                role: "user".into(),
+                content: "1+1=".into(),
+            }],
+            prompt_ids: vec![4, 5],
+            answer_ids: vec![],
+            data_source: "sums".into(),
+            ground_truth: Some("2".into()),
+        };
+        let judged = Rollout {
+            response_ids: vec![6, 0],
+            logprobs: vec![-0.1, f32::NEG_INFINITY],
+            mask: vec![true, false],
+            policy_version: vec![VersionRun { version: 3, tokens: 2 }],
+            temperature: 1.0,
+            response: "2\n".into(),
+            score: Some(Score {
+                reward: Some(1.0),
+                parsed: Some("2".into()),
+            }),
+            advantage: Some(0.5),
+            reference_logprobs: None,
+            status: Status::Completed,
+            finish_reason: FinishReason::Stop,
+        };
+        let failed = Rollout {
+            score: None,
+            advantage: None,
+            status: Status::Failed,
+            ..judged.clone()
+        };
+        let group = Group {
+            id: 7,
+            sampler: "prompts".into(),
+            row: Arc::new(row),
+            rollouts: vec![judged, failed],
+        };
+        let folder = tempfile::tempdir().unwrap();
+        write_rollouts(folder.path(), 4, None, std::slice::from_ref(&group)).unwrap();
+        let text = fs::read_to_string(folder.path().join("step-4.jsonl")).unwrap();
+        let (first, second) = text.trim_end().split_once('\n').unwrap();
+        assert_eq!(
+            first,
+            r#"{"group_id":7,"rollout_id":"7/0","prompt":[{"role":"user","content":"1+1="}],"prompt_ids":[4,5],"#
+                .to_owned()
+                + r#""response":"2\n","response_ids":[6,0],"logprobs":[-0.1,null],"mask":[true,false],"#
+                + r#""policy_version":[{"version":3,"tokens":2}],"reward":1.0,"parsed":"2","advantage":0.5,"#
+                + r#""status":"completed","finish_reason":"stop","data_source":"sums","ground_truth":"2","#
+                + r#""sampler":"prompts"}"#
+        );
+        assert!(
+            second.contains(r#""rollout_id":"7/1""#) && second.contains(r#""reward":null"#),
+            "{second}"
+        );
+
+        write_rollouts(folder.path(), 4, Some("marks"), &[group]).unwrap();
+        assert_eq!(
+            fs::read_to_string(folder.path().join("step-4.marks.jsonl")).unwrap(),
+            text
+        );
+    }
+}

@@ -78,7 +78,11 @@ pub(super) fn cut_after(folder: &Path, step: Option<u64>) -> Result<(), RunError
     for message in &kept {
         bytes.extend(record(message));
     }
-    write_atomic(&next_path(folder)?, &bytes)?;
+    // Readers take whatever has `tfevents` in its name, so the file gets that only when it is whole.
+    let (whole, path) = (folder.join("cut-back"), next_path(folder)?);
+    write_atomic(&whole, &bytes)?;
+    fs::rename(&whole, &path).named("write", &path)?;
+    sync_folder(folder)?;
     for (_, path) in &old {
         fs::remove_file(path).named("remove", path)?;
     }
@@ -242,4 +246,107 @@ fn take_varint(message: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn metrics(pairs: &[(&str, f64)]) -> Metrics {
+        Metrics(pairs.iter().map(|&(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Steps of the points in a folder, as a reader sees them that drops what it has at a session start.
+    fn steps(folder: &Path) -> Vec<u64> {
+        let mut steps = Vec::new();
+        for (_, path) in event_files(folder).unwrap() {
+            for message in records(&fs::read(path).unwrap()) {
+                let head = EventHead::read(message);
+                if head.is_session_start {
+                    steps.retain(|&step| step < head.step);
+                } else if head.has_summary {
+                    steps.push(head.step);
+                }
+            }
+        }
+        steps
+    }
+
+    #[test]
+    fn records_are_byte_for_byte_those_of_tensorboard() {
+        // Written by tensorboard's own `Event`, `Summary` and `RecordWriter`.
+        assert_eq!(
+            hex(&record(&version_event(1.5))),
+            "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c"
+        );
+        assert_eq!(
+            hex(&record(&scalars_event(
+                300,
+                2.25,
+                &metrics(&[("loss", -0.5), ("reward/mean", 0.75)])
+            ))),
+            "2f000000000000006d5d1d5009000000000000024010ac022a210a0b0a046c6f737315000000bf0a120a0b7265776172642f6d65616e\
+             150000403f45224b37"
+        );
+        assert_eq!(
+            hex(&record(&scalars_event(0, 2.25, &metrics(&[("a", 1.0)])))),
+            "1500000000000000d6ab6b2b0900000000000002402a0a0a080a0161150000803f1436ff3d"
+        );
+        assert_eq!(
+            hex(&record(&session_start_event(1.5))),
+            "0d000000000000003c37b83409000000000000f83f3a020801b718825c"
+        );
+    }
+
+    #[test]
+    fn the_checksum_is_castagnoli_s() {
+        // RFC 3720, B.4.
+        assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn a_torn_or_damaged_record_ends_the_reading() {
+        let one = record(b"one");
+        let bytes = [one.clone(), record(b"two")].concat();
+        for length in one.len()..bytes.len() {
+            assert_eq!(records(&bytes[..length]), [b"one"]);
+        }
+        for place in one.len()..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[place] ^= 1;
+            assert_eq!(records(&bytes), [b"one"]);
+        }
+    }
+
+    #[test]
+    fn no_point_is_there_twice_after_a_cut_back() {
+        let folder = tempfile::tempdir().unwrap();
+        cut_after(folder.path(), Some(3)).unwrap();
+        let mut file = EventFile::create(folder.path(), 1.0).unwrap();
+        for step in 0..=5 {
+            file.append(step, 1.0, &metrics(&[("a", 1.0)])).unwrap();
+        }
+        let old = fs::read(&file.path).unwrap();
+        fs::write(&file.path, [&old[..], &old[..9]].concat()).unwrap();
+        let old_path = file.path.clone();
+        cut_after(folder.path(), Some(3)).unwrap();
+        assert_eq!(steps(folder.path()), [0, 1, 2, 3]);
+
+        // Killed between writing the new file and removing the old one.
+        fs::write(&old_path, &old).unwrap();
+        assert_eq!(steps(folder.path()), [0, 1, 2, 3]);
+        let mut file = EventFile::create(folder.path(), 2.0).unwrap();
+        file.append(4, 2.0, &metrics(&[("a", 1.0)])).unwrap();
+        cut_after(folder.path(), Some(4)).unwrap();
+        assert_eq!(steps(folder.path()), [0, 1, 2, 3, 4]);
+        assert_eq!(event_files(folder.path()).unwrap().len(), 1);
+        cut_after(folder.path(), None).unwrap();
+        assert!(steps(folder.path()).is_empty());
+    }
 }

@@ -161,3 +161,85 @@ fn whole_events(text: &str) -> (usize, Lanes) {
     }
     (whole, lanes)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
+    use super::*;
+
+    fn span<'a>(pool: &'a str, worker: &'a str, name: &'a str, start_us: u64) -> Span<'a> {
+        Span {
+            pool,
+            worker,
+            name,
+            start_us,
+            duration_us: 5,
+            details: Map::new(),
+        }
+    }
+
+    fn read(path: &Path) -> Vec<Value> {
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_file_is_whole_json_at_any_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let mut file = TraceFile::open(&path).unwrap();
+        assert!(read(&path).is_empty());
+        file.append(&span("gpu", "worker 0", "train", 10)).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            concat!(
+                "[\n",
+                r#"{"ph":"M","name":"process_name","pid":1,"args":{"name":"gpu"}},"#,
+                "\n",
+                r#"{"ph":"M","name":"thread_name","pid":1,"tid":1,"args":{"name":"worker 0"}},"#,
+                "\n",
+                r#"{"ph":"X","name":"train","pid":1,"tid":1,"ts":10,"dur":5,"args":{}}"#,
+                "\n]\n"
+            )
+        );
+        file.append(&span("gpu", "worker 1", "train \n \"é\"", 11)).unwrap();
+        file.append(&span("driver", "scored", "judge", 12)).unwrap();
+        assert_eq!(read(&path).len(), 8);
+    }
+
+    #[test]
+    fn a_resume_goes_on_in_the_same_lanes_wherever_the_file_was_torn() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let mut file = TraceFile::open(&path).unwrap();
+        file.append(&span("gpu", "worker 0", "é", 1)).unwrap();
+        file.append(&span("driver", "scored", "judge", 2)).unwrap();
+        file.append(&span("driver", "eval", "judge", 3)).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let mut file = TraceFile::open(&path).unwrap();
+            let before = read(&path);
+            file.append(&span("driver", "scored", "again", 9)).unwrap();
+            let after = read(&path);
+            assert_eq!(after[..before.len()], before);
+            let lanes: Vec<&Value> = after.iter().filter(|event| event["ph"] == "M").collect();
+            let named: std::collections::BTreeSet<String> = lanes.iter().map(|lane| lane.to_string()).collect();
+            assert_eq!(named.len(), lanes.len(), "a lane was named twice");
+            let last = after.last().unwrap();
+            let names = |kind: &str| {
+                let lane = lanes.iter().find(|lane| {
+                    lane["name"] == kind
+                        && lane["pid"] == last["pid"]
+                        && (kind == "process_name" || lane["tid"] == last["tid"])
+                });
+                lane.unwrap()["args"]["name"].clone()
+            };
+            assert_eq!(
+                (names("process_name"), names("thread_name")),
+                (json!("driver"), json!("scored"))
+            );
+        }
+    }
+}
