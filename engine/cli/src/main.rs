@@ -5,6 +5,7 @@ mod explain;
 mod kinds;
 mod output;
 mod plan;
+mod run;
 mod schema;
 mod validate;
 

@@ -94,7 +94,7 @@ fn fix(outcome: &Outcome) -> Result<usize> {
         if fixes.is_empty() {
             continue;
         }
-        let text = apply_fixes(&source.text, fixes.iter().copied());
+        let text = apply_fixes(&source.text, &fixes);
         std::fs::write(&source.name, text).with_context(|| format!("cannot write `{}`", source.name))?;
         applied += fixes.len();
     }

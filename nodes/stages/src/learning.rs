@@ -122,19 +122,13 @@ pub struct ConstantSchedule {
 }
 
 /// Settings of `linear` and `cosine`.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DecaySchedule {
     /// Steps in which the rate rises to its height in a straight line.
     warmup_steps: u32,
     /// The rate of the last step.
     min_lr: NonNegative,
-}
-
-impl Default for DecaySchedule {
-    fn default() -> Self {
-        Self { warmup_steps: 0, min_lr: NonNegative::new(0.0).unwrap_or_else(|| unreachable!("not negative")) }
-    }
 }
 
 impl Default for LrSchedule {

@@ -69,6 +69,13 @@ bounded!(
     { "type": "number", "minimum": 0, "exclusiveMaximum": 1 }
 );
 
+impl Default for NonNegative {
+    /// 0.
+    fn default() -> Self {
+        Self(0.0)
+    }
+}
+
 /// A number of bytes, written `16GiB`, `512MiB` or as a plain number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);

@@ -6,6 +6,7 @@
 mod batch;
 mod config;
 mod configs;
+mod data;
 mod environment;
 mod graph;
 mod intervals;
@@ -15,6 +16,7 @@ mod read;
 mod resources;
 mod schema;
 mod short_forms;
+mod world;
 
 use std::path::PathBuf;
 
@@ -26,10 +28,12 @@ pub use config::{
     Accelerator, Architecture, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig, InitConfig, InitTokenizer,
     LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
 };
+pub use data::{Data, init_spec, load as load_data, model_folder, steps_of_epochs};
 pub use environment::Variables;
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use schema::{describe_kind, pipeline_schema};
 pub use short_forms::short_forms;
+pub use world::check as check_world;
 
 /// What is compiled.
 pub struct Request<'a> {

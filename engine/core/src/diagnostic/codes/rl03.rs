@@ -5,7 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL03: &[&Code] = &[
     &RL0301, &RL0302, &RL0303, &RL0304, &RL0305, &RL0306, &RL0307, &RL0308, &RL0309, &RL0310, &RL0311, &RL0312,
-    &RL0313, &RL0314, &RL0315,
+    &RL0313, &RL0314, &RL0315, &RL0316,
 ];
 
 /// An input names a node that is not there.
@@ -180,6 +180,18 @@ pub static RL0314: Code = Code {
 pub static RL0315: Code = Code {
     id: "RL0315",
     title: "a mix does not fit its inputs",
+    explanation: Explanation {
+        meaning: "",
+        why: "",
+        example: "",
+        fix: "",
+    },
+};
+
+/// One sampler feeds two models.
+pub static RL0316: Code = Code {
+    id: "RL0316",
+    title: "one sampler feeds two models",
     explanation: Explanation {
         meaning: "",
         why: "",
