@@ -133,7 +133,7 @@ impl SlotSampling {
         }
         let mut scaled = logits / &self.temperature;
         if let Some(cuts) = &self.cuts {
-            scaled = cuts.used.where_self(&cuts.apply(&scaled), &scaled);
+            scaled = cuts.apply(&scaled).where_self(&cuts.used, &scaled);
         }
         let logprobs = scaled.log_softmax(-1, None);
         let best = logprobs.argmax(-1, true);

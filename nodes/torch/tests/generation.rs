@@ -1,0 +1,315 @@
+//! The engine: independence of neighbours, ends, versions, refusals, and parity with the trainer.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{cpu, drain, fresh, generate, init_folder, load_command, sampling};
+use rlpipe_torch::policy::Policy;
+use rlpipe_wire::v1;
+use rlpipe_wire::v1::FinishReason;
+
+fn with_slots(slots: u32) -> Policy {
+    let folder = init_folder(true);
+    let mut command = load_command(folder.path(), "float32", Some(3));
+    command.engine.as_mut().unwrap().slots = slots;
+    Policy::load(&command, &cpu()).unwrap()
+}
+
+/// Requests that differ in everything.
+fn crowd() -> Vec<v1::Generate> {
+    (0..12u64)
+        .map(|index| {
+            let prompt: Vec<u32> = (0..=index as u32).map(|at| (at * 7 + index as u32) % 20).collect();
+            let seeds: Vec<u64> = (0..index % 4 + 1).map(|sample| 1000 * index + sample).collect();
+            let sampling = v1::Sampling {
+                max_new_tokens: 4 + index as u32,
+                min_new_tokens: (index % 3) as u32,
+                temperature: [1.0, 0.6, 0.0, 1.7][index as usize % 4],
+                top_p: [1.0, 0.8][index as usize % 2],
+                top_k: [0, 0, 5][index as usize % 3],
+            };
+            generate(&prompt, &seeds, sampling)
+        })
+        .collect()
+}
+
+#[test]
+fn a_rollout_is_the_same_alone_and_among_others() {
+    for slots in [8, 32] {
+        let mut alone = Vec::new();
+        let mut policy = with_slots(slots);
+        for command in crowd() {
+            policy.generate(0, command).unwrap();
+            alone.extend(drain(&mut policy).into_values());
+        }
+        // All at once, in both orders, and staggered: other slots, other neighbours, old keys in the cache.
+        let mut together = |order: &[usize], between: usize| {
+            let mut found = std::collections::BTreeMap::new();
+            for &index in order {
+                policy.generate(index as u64, crowd().swap_remove(index)).unwrap();
+                for _ in 0..between {
+                    found.extend(
+                        policy
+                            .advance()
+                            .unwrap()
+                            .into_iter()
+                            .map(|(id, result)| (id, result.unwrap())),
+                    );
+                }
+            }
+            found.extend(drain(&mut policy));
+            found.into_values().collect::<Vec<_>>()
+        };
+        let forth: Vec<usize> = (0..12).collect();
+        let back: Vec<usize> = forth.iter().rev().copied().collect();
+        // `swap_remove` above reorders a copy only; the ids are those of `crowd`.
+        assert!(alone == together(&forth, 0), "{slots} slots");
+        assert!(alone == together(&back, 0), "{slots} slots, backwards");
+        assert!(alone == together(&forth, 2), "{slots} slots, staggered");
+    }
+}
+
+#[test]
+fn log_probs_are_those_of_the_trainer() {
+    for (dtype, tolerance) in [("float32", 1e-5), ("float64", 1e-6), ("bfloat16", 0.1)] {
+        for temperature in [1.0, 0.6, 0.0] {
+            let mut policy = fresh(dtype, false);
+            let settings = v1::Sampling {
+                temperature,
+                ..sampling(12)
+            };
+            policy
+                .generate(1, generate(&[5, 6, 7], &[1, 2, 3, 4], settings))
+                .unwrap();
+            let generated = drain(&mut policy).remove(&1).unwrap();
+            let sequences = generated.samples.iter().map(|sample| v1::Sequence {
+                ids: [&[5, 6, 7], sample.ids.as_slice()].concat(),
+                prompt_tokens: 3,
+                temperature,
+                ..Default::default()
+            });
+            let command = v1::LogProbs {
+                pack: Some(v1::Pack {
+                    sequences: sequences.collect(),
+                }),
+                ..Default::default()
+            };
+            for (sample, trainer) in generated
+                .samples
+                .iter()
+                .zip(policy.logprobs(&command).unwrap().sequences)
+            {
+                assert_eq!(sample.logprobs.len(), trainer.values.len());
+                for (engine, trainer) in sample.logprobs.iter().zip(&trainer.values) {
+                    assert!(
+                        (engine - trainer).abs() < tolerance,
+                        "{dtype} {temperature}: {engine} {trainer}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn samples_end_by_stop_length_or_context() {
+    let mut policy = fresh("float32", true);
+    policy
+        .generate(1, generate(&[5], &(0..64).collect::<Vec<_>>(), sampling(30)))
+        .unwrap();
+    let samples = drain(&mut policy).remove(&1).unwrap().samples;
+    for sample in &samples {
+        assert_eq!(sample.ids.len(), sample.logprobs.len());
+        let stopped = sample.ids.last() == Some(&1);
+        assert!(!sample.ids[..sample.ids.len() - 1].contains(&1));
+        assert_eq!(
+            sample.finish_reason(),
+            if stopped {
+                FinishReason::Stop
+            } else {
+                FinishReason::Length
+            }
+        );
+        assert!(stopped || sample.ids.len() == 30);
+    }
+    assert!(
+        samples
+            .iter()
+            .any(|sample| sample.finish_reason() == FinishReason::Stop)
+    );
+
+    // A context of 40 tokens has room for 5 more.
+    policy
+        .generate(
+            2,
+            v1::Generate {
+                stop_ids: vec![],
+                ..generate(&[5; 35], &[1], sampling(30))
+            },
+        )
+        .unwrap();
+    let sample = drain(&mut policy).remove(&2).unwrap().samples.remove(0);
+    assert_eq!((sample.ids.len(), sample.finish_reason()), (5, FinishReason::Length));
+
+    // Nothing stops before `min_new_tokens`; afterwards anything may.
+    let every_other = v1::Generate {
+        stop_ids: (0..20).step_by(2).collect(),
+        ..generate(
+            &[5],
+            &(0..64).collect::<Vec<_>>(),
+            v1::Sampling {
+                min_new_tokens: 4,
+                ..sampling(20)
+            },
+        )
+    };
+    policy.generate(3, every_other).unwrap();
+    let samples = drain(&mut policy).remove(&3).unwrap().samples;
+    assert!(
+        samples
+            .iter()
+            .all(|sample| sample.ids.len() > 4 && sample.ids[..4].iter().all(|id| id % 2 == 1))
+    );
+    assert!(samples.iter().any(|sample| sample.ids.len() == 5));
+}
+
+#[test]
+fn tokens_carry_the_version_that_drew_them() {
+    let mut policy = fresh("float32", true);
+    policy.set_version(4);
+    policy
+        .generate(
+            1,
+            v1::Generate {
+                stop_ids: vec![],
+                ..generate(&[5], &[1, 2], sampling(10))
+            },
+        )
+        .unwrap();
+    for _ in 0..3 {
+        assert!(policy.advance().unwrap().is_empty());
+    }
+    policy.set_version(5);
+    // The logits of token 4 were there already.
+    for sample in drain(&mut policy).remove(&1).unwrap().samples {
+        assert_eq!(sample.policy_version, [4, 4, 5, 6]);
+    }
+}
+
+#[test]
+fn an_engine_with_its_own_weights_changes_with_the_version_only() {
+    let folder = init_folder(true);
+    let mut command = load_command(folder.path(), "float32", Some(3));
+    command.engine.as_mut().unwrap().own_weights = true;
+    let mut policy = Policy::load(&command, &cpu()).unwrap();
+    let draw = |policy: &mut Policy| {
+        policy.generate(1, generate(&[5], &[1, 2, 3], sampling(10))).unwrap();
+        drain(policy)
+            .remove(&1)
+            .unwrap()
+            .samples
+            .into_iter()
+            .map(|sample| sample.logprobs)
+            .collect::<Vec<_>>()
+    };
+    let before = draw(&mut policy);
+    policy.start_training(common::adamw()).unwrap();
+    let pack = common::train_pack(&[common::sequence(1, 2, 9)], common::policy_loss(v1::Kl::None), 9.0);
+    policy.train_pack(&pack).unwrap();
+    policy.optimizer_step(0.05).unwrap();
+    assert_eq!(draw(&mut policy), before);
+    policy.set_version(1);
+    assert_ne!(draw(&mut policy), before);
+}
+
+#[test]
+fn bad_requests_are_refused_with_a_reason() {
+    let mut policy = fresh("float32", true);
+    let good = sampling(4);
+    let cases = [
+        (generate(&[], &[1], good), "the prompt is empty"),
+        (
+            generate(&[20], &[1], good),
+            "token id 20 is outside the vocabulary of 20",
+        ),
+        (
+            v1::Generate {
+                stop_ids: vec![77],
+                ..generate(&[1], &[1], good)
+            },
+            "token id 77",
+        ),
+        (
+            generate(&[1; 41], &[1], good),
+            "a prompt of 41 tokens leaves no room in a context of 40",
+        ),
+        (generate(&[1], &[1], sampling(0)), "`max_new_tokens` is 0"),
+        (
+            generate(
+                &[1],
+                &[1],
+                v1::Sampling {
+                    temperature: -1.0,
+                    ..good
+                },
+            ),
+            "`temperature` is -1",
+        ),
+        (
+            generate(
+                &[1],
+                &[1],
+                v1::Sampling {
+                    temperature: f64::NAN,
+                    ..good
+                },
+            ),
+            "`temperature` is NaN",
+        ),
+        (
+            generate(&[1], &[1], v1::Sampling { top_p: 0.0, ..good }),
+            "`top_p` is 0",
+        ),
+        (
+            generate(&[1], &[1], v1::Sampling { top_p: 1.5, ..good }),
+            "`top_p` is 1.5",
+        ),
+        (
+            v1::Generate {
+                stop_ids: (0..20).collect(),
+                ..generate(
+                    &[1],
+                    &[1],
+                    v1::Sampling {
+                        min_new_tokens: 2,
+                        ..good
+                    },
+                )
+            },
+            "every token stops",
+        ),
+    ];
+    for (command, reason) in cases {
+        let error = policy.generate(1, command).unwrap_err().0;
+        assert!(error.contains(reason), "{error}");
+    }
+    assert!(!policy.is_generating());
+    policy.generate(1, generate(&[1], &[], good)).unwrap();
+    assert!(drain(&mut policy).remove(&1).unwrap().samples.is_empty());
+}
+
+#[test]
+fn diverged_weights_are_an_error_and_the_engine_recovers() {
+    let mut policy = fresh("float32", true);
+    policy.generate(1, generate(&[5], &[1, 2], sampling(6))).unwrap();
+    let before = drain(&mut policy);
+    let norm = policy.weights[1].detach();
+    let kept = norm.copy();
+    let _ = norm.shallow_clone().fill_(f64::NAN);
+    policy.generate(1, generate(&[5], &[1, 2], sampling(6))).unwrap();
+    assert!(policy.advance().unwrap_err().0.contains("not finite"));
+    assert_eq!(policy.engine.as_mut().unwrap().clear(), [1]);
+    norm.shallow_clone().copy_(&kept);
+    policy.generate(1, generate(&[5], &[1, 2], sampling(6))).unwrap();
+    assert_eq!(drain(&mut policy), before);
+}

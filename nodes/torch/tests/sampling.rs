@@ -1,0 +1,176 @@
+//! Draws against the distribution they should come from.
+#![allow(clippy::unwrap_used)]
+
+use rlpipe_torch::generate::{SlotSampling, SlotSettings};
+use rlpipe_torch::rng;
+use tch::{Device, Kind, Tensor};
+
+const LOGITS: [f64; 10] = [0.3, -1.0, 2.0, 0.0, 1.2, -4.0, 0.9, f64::NEG_INFINITY, 1.5, -0.4];
+const DRAWS: usize = 100_000;
+/// 99.99th percentile of chi-squared with 9 degrees of freedom; fewer degrees stay below it more often.
+const LIMIT: f64 = 33.7;
+
+/// What the settings mean, in the plainest way: the probability of each id.
+fn expected(settings: &SlotSettings) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..LOGITS.len()).collect();
+    order.sort_by(|a, b| LOGITS[*b].total_cmp(&LOGITS[*a]));
+    let weight = |id: usize| (LOGITS[id] / settings.temperature).exp();
+    if settings.top_k > 0 {
+        order.truncate(settings.top_k as usize);
+    }
+    let total: f64 = order.iter().map(|id| weight(*id)).sum();
+    let (mut kept, mut sum) = (Vec::new(), 0.0);
+    for id in order {
+        if sum >= settings.top_p * total && settings.top_p < 1.0 {
+            break;
+        }
+        sum += weight(id);
+        kept.push(id);
+    }
+    (0..LOGITS.len())
+        .map(|id| if kept.contains(&id) { weight(id) / sum } else { 0.0 })
+        .collect()
+}
+
+fn draw(settings: &SlotSettings, kind: Kind) -> (Vec<i64>, Vec<f64>) {
+    let (rows, batches) = (1000, DRAWS / 1000);
+    let sampling = SlotSampling::new(&vec![settings.clone(); rows], LOGITS.len() as i64, kind, Device::Cpu);
+    let logits = Tensor::from_slice(&LOGITS).to_kind(kind).repeat([rows as i64, 1]);
+    let positions = Tensor::full([rows as i64], 5, (Kind::Int64, Device::Cpu));
+    let (mut ids, mut logprobs) = (Vec::new(), Vec::new());
+    for batch in 0..batches {
+        let uniforms: Vec<f64> = (0..rows)
+            .map(|row| rng::uniform(17 + row as u64, batch as u64))
+            .collect();
+        let (drawn, of) = sampling.draw(&logits, &positions, &Tensor::from_slice(&uniforms));
+        ids.extend(Vec::<i64>::try_from(drawn).unwrap());
+        logprobs.extend(Vec::<f64>::try_from(of.to_kind(Kind::Double)).unwrap());
+    }
+    (ids, logprobs)
+}
+
+#[test]
+fn draws_follow_the_distribution() {
+    let base = SlotSettings::default();
+    let cases = [
+        base.clone(),
+        SlotSettings {
+            temperature: 0.5,
+            ..base.clone()
+        },
+        SlotSettings {
+            temperature: 2.5,
+            ..base.clone()
+        },
+        SlotSettings {
+            top_k: 1,
+            ..base.clone()
+        },
+        SlotSettings {
+            top_k: 4,
+            ..base.clone()
+        },
+        SlotSettings {
+            top_k: 40,
+            ..base.clone()
+        },
+        SlotSettings {
+            top_p: 0.5,
+            ..base.clone()
+        },
+        SlotSettings {
+            top_p: 0.999,
+            ..base.clone()
+        },
+        SlotSettings {
+            top_p: 1e-9,
+            ..base.clone()
+        },
+        SlotSettings {
+            temperature: 1.4,
+            top_k: 6,
+            top_p: 0.8,
+            ..base
+        },
+    ];
+    for (settings, kind) in cases
+        .iter()
+        .flat_map(|settings| [(settings, Kind::Float), (settings, Kind::Double)])
+    {
+        let expected = expected(settings);
+        let (ids, logprobs) = draw(settings, kind);
+        let mut counts = [0.0; LOGITS.len()];
+        for (&id, logprob) in ids.iter().zip(logprobs) {
+            counts[id as usize] += 1.0;
+            assert!(
+                (logprob - expected[id as usize].ln()).abs() < 1e-5,
+                "{settings:?}: {id} {logprob}"
+            );
+        }
+        let mut statistic = 0.0;
+        for (id, &probability) in expected.iter().enumerate() {
+            let mean = probability * DRAWS as f64;
+            assert!(probability > 0.0 || counts[id] == 0.0, "{settings:?} drew {id}");
+            statistic += if probability > 0.0 {
+                (counts[id] - mean).powi(2) / mean
+            } else {
+                0.0
+            };
+        }
+        assert!(statistic < LIMIT, "{settings:?}: {statistic}, {counts:?}");
+    }
+}
+
+#[test]
+fn an_impossible_token_is_never_drawn_at_the_edges() {
+    let nothing = f64::NEG_INFINITY;
+    let logits = Tensor::from_slice(&[nothing, 0.0, nothing, 0.0, nothing])
+        .unsqueeze(0)
+        .to_kind(Kind::Float);
+    let sampling = SlotSampling::new(&[SlotSettings::default()], 5, Kind::Float, Device::Cpu);
+    let half = 2f64.powi(-49);
+    for (uniform, id) in [(half, 1), (0.5 - half, 1), (0.5, 3), (1.0 - half, 3)] {
+        let (drawn, _) = sampling.draw(&logits, &Tensor::from_slice(&[0i64]), &Tensor::from_slice(&[uniform]));
+        assert_eq!(drawn.int64_value(&[0]), id, "{uniform}");
+    }
+}
+
+#[test]
+fn greedy_ignores_cuts_and_takes_its_log_prob_at_temperature_one() {
+    let settings = SlotSettings {
+        temperature: 0.0,
+        top_k: 1,
+        top_p: 0.1,
+        ..SlotSettings::default()
+    };
+    let (ids, logprobs) = draw(&settings, Kind::Double);
+    let total: f64 = LOGITS.iter().map(|logit| logit.exp()).sum();
+    assert!(ids.iter().all(|id| *id == 2));
+    assert!((logprobs[0] - (2.0 - total.ln())).abs() < 1e-12);
+}
+
+#[test]
+fn held_back_stops_are_not_drawn_and_the_rest_is_renormalised() {
+    let settings = SlotSettings {
+        stop_ids: vec![2, 8],
+        stops_from: 6,
+        ..SlotSettings::default()
+    };
+    let (ids, logprobs) = draw(&settings, Kind::Double);
+    let total: f64 = (0..10)
+        .filter(|id| ![2, 8].contains(id))
+        .map(|id| LOGITS[id].exp())
+        .sum();
+    for (id, logprob) in ids.iter().zip(logprobs) {
+        assert!(![2, 8].contains(id) && (logprob - (LOGITS[*id as usize] - total.ln())).abs() < 1e-12);
+    }
+    // Position 5 is the first at which they may come.
+    let (ids, _) = draw(
+        &SlotSettings {
+            stops_from: 5,
+            ..settings
+        },
+        Kind::Double,
+    );
+    assert!(ids.contains(&2) && ids.contains(&8));
+}
