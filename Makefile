@@ -5,14 +5,17 @@ SHELL := /bin/bash
 .PHONY: help build quickstart test format lint deny clean libtorch
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# A continuous integration run fails where Cargo.lock does not fit, and has cargo-deny built where it is missing.
+# Continuous integration fails where Cargo.lock does not fit, and has cargo-deny built where it is missing.
 LOCKED := $(if $(CI),--locked)
 
-# The build script of torch-sys runs in a folder of its own, and takes an empty LIBTORCH for a path.
+# The build script of torch-sys runs in a folder of its own, and takes empty variables for set ones.
 ifeq ($(LIBTORCH),)
 unexport LIBTORCH
 else
 override export LIBTORCH := $(shell realpath -m '$(LIBTORCH)')
+endif
+ifeq ($(LIBTORCH_USE_PYTORCH),)
+unexport LIBTORCH_USE_PYTORCH
 endif
 
 CARGO_DENY_VERSION := 0.20.2
