@@ -29,7 +29,7 @@ fn batch() -> Vec<v1::Sequence> {
 fn gradients(policy: &mut Policy, sequences: &[v1::Sequence], loss: &Loss, packs: usize) -> Vec<f64> {
     policy.start_training(adamw()).unwrap();
     for part in sequences.chunks(sequences.len().div_ceil(packs)) {
-        policy.train_pack(&train_pack(part, loss.clone(), 57.0)).unwrap();
+        policy.train_pack(&train_pack(part, *loss, 57.0)).unwrap();
     }
     flat(policy.trainer.as_ref().unwrap().gradients())
 }
@@ -74,7 +74,7 @@ fn gradients_are_the_slopes_of_the_loss() {
             let gradient = gradients(&mut policy, &sequences, &loss, 1);
             let mut value = |policy: &mut Policy| {
                 let sums = policy
-                    .train_pack(&train_pack(&sequences, loss.clone(), 57.0))
+                    .train_pack(&train_pack(&sequences, loss, 57.0))
                     .unwrap()
                     .sequences;
                 sums.iter().map(|sums| sums.loss + coefficient * sums.kl).sum::<f64>() / 57.0
@@ -112,7 +112,7 @@ fn chunks_and_masked_positions_do_not_matter() {
         let whole = gradients(&mut policy, &batch(), &loss, 1);
         for chunk in [0, 1, 1000] {
             policy.start_training(adamw()).unwrap();
-            let mut command = train_pack(&batch(), loss.clone(), 57.0);
+            let mut command = train_pack(&batch(), loss, 57.0);
             command.logprob_chunk_tokens = chunk;
             policy.train_pack(&command).unwrap();
             let found = flat(policy.trainer.as_ref().unwrap().gradients());
@@ -133,7 +133,7 @@ fn chunks_and_masked_positions_do_not_matter() {
                 .any(|sequence| sequence.advantages.iter().any(|x| x.is_nan()))
         );
         assert_eq!(gradients(&mut policy, &spoiled, &loss, 1), whole);
-        let sums = policy.train_pack(&train_pack(&spoiled, loss.clone(), 57.0)).unwrap();
+        let sums = policy.train_pack(&train_pack(&spoiled, loss, 57.0)).unwrap();
         assert_eq!(sums, policy.train_pack(&train_pack(&batch(), loss, 57.0)).unwrap());
         assert!(
             sums.sequences

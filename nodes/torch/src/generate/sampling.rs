@@ -172,7 +172,7 @@ impl Cuts {
 }
 
 /// The ids repeated to a common length: writing one value twice changes nothing.
-fn padded(ids: &[i64], length: usize) -> impl Iterator<Item = i64> {
+fn padded(ids: &[i64], length: usize) -> impl Iterator<Item = i64> + '_ {
     let first = ids.first().copied().unwrap_or(0);
-    ids.to_vec().into_iter().chain(std::iter::repeat(first)).take(length)
+    ids.iter().copied().chain(std::iter::repeat(first)).take(length)
 }

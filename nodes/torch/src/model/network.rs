@@ -83,10 +83,10 @@ impl Network {
                 &queries_keys.narrow(1, config.heads, config.kv_heads),
                 &heads.narrow(1, rotated, config.kv_heads),
             );
-            rows = rows + mixed.linear(output, None::<&Tensor>);
+            rows = &rows + mixed.linear(output, None::<&Tensor>);
             let gates = self.norm(&rows, gated_norm).linear(gate_up, None::<&Tensor>);
             let gates = gates.chunk(2, 1);
-            rows = rows + (gates[0].silu() * &gates[1]).linear(down, None::<&Tensor>);
+            rows = &rows + (gates[0].silu() * &gates[1]).linear(down, None::<&Tensor>);
         }
         self.norm(&rows, &weights[LEAVES_PER_LAYER * config.layers as usize + 1])
     }

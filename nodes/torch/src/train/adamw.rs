@@ -106,10 +106,10 @@ mod tests {
         };
         let parameters = [Tensor::from_slice2(&[[0.5f64, -2.0]]), Tensor::from_slice(&[1.5f64])];
         let mut optimizer = AdamW::new(settings, &parameters).unwrap();
-        let gradients = [[0.3, -1.0, 0.2], [0.1, 0.0, -0.4], [2.0, 1e-3, -5.0]];
-        for step in 0..3 {
-            let matrix = Tensor::from_slice2(&[[gradients[0][step], gradients[1][step]]]);
-            optimizer.step(&parameters, &[matrix, Tensor::from_slice(&[gradients[2][step]])], 0.01);
+        let steps = [[0.3, 0.1, 2.0], [-1.0, 0.0, 1e-3], [0.2, -0.4, -5.0]];
+        for [first, second, third] in steps {
+            let gradients = [Tensor::from_slice2(&[[first, second]]), Tensor::from_slice(&[third])];
+            optimizer.step(&parameters, &gradients, 0.01);
         }
         let found = [
             parameters[0].double_value(&[0, 0]),
@@ -117,7 +117,7 @@ mod tests {
             parameters[1].double_value(&[0]),
         ];
         for (index, (start, decays)) in [(0.5, true), (-2.0, true), (1.5, false)].into_iter().enumerate() {
-            let expected = by_hand(start, &gradients[index], &settings, 0.01, decays);
+            let expected = by_hand(start, &steps.map(|step| step[index]), &settings, 0.01, decays);
             assert!(
                 (found[index] - expected).abs() < 1e-14,
                 "{index}: {} {expected}",
