@@ -15,6 +15,8 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Check a pipeline, then run it.
+    Run(RunArguments),
     /// Check a pipeline without running anything.
     Validate(ValidateArguments),
     /// Show what running a pipeline would do.
@@ -96,4 +98,41 @@ pub enum Format {
     Json,
     /// Annotations of GitHub Actions.
     Github,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    /// Go on with the newest attempt from its newest checkpoint; starts where there is none.
+    #[arg(long)]
+    pub resume: bool,
+    /// The attempt to go on with, such as 0002, instead of the newest.
+    #[arg(long, value_name = "ATTEMPT", requires = "resume")]
+    pub attempt: Option<String>,
+    /// Stop after so many train steps, with a checkpoint and an export; the schedule stays that of the whole run.
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+    /// Check everything and print the plan, but start nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How the run is shown.
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    pub progress: ProgressMode,
+}
+
+/// How a run is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// Bars on a terminal, lines elsewhere.
+    Auto,
+    /// Bars.
+    Bars,
+    /// A line a step.
+    Lines,
+    /// A line a step and a line a phase of it.
+    Phases,
+    /// Nothing but the summary.
+    None,
 }

@@ -2,11 +2,14 @@
 
 mod arguments;
 mod explain;
+mod fleet;
 mod kinds;
 mod output;
 mod plan;
+mod progress;
 mod run;
 mod schema;
+mod summary;
 mod validate;
 
 use std::process::ExitCode;
@@ -24,7 +27,10 @@ fn main() -> ExitCode {
     // A full disk must be an error that is reported, not a signal that ends the process.
     // SAFETY: called before any other thread exists, with a valid signal and disposition.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("RLPIPE_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
     let result = match Arguments::parse().verb {
+        Verb::Run(arguments) => run::run(&arguments),
         Verb::Validate(arguments) => validate::validate(&arguments),
         Verb::Plan(arguments) => plan::plan(&arguments),
         Verb::Schema => schema::schema(),

@@ -24,7 +24,8 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(plan: &Plan) -> String {
+/// The plan for people.
+pub fn text(plan: &Plan) -> String {
     let mut out = String::new();
     let steps = match (plan.total_steps, plan.run.total_epochs) {
         (Some(steps), _) => format!("{steps} train steps"),

@@ -1,6 +1,29 @@
-//! `rlpipe run`.
+//! `rlpipe run`: validate, then execute.
 
-use rlpipe_runtime::compile::{Data, Outcome, check_world, load_data};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rlpipe_core::document::to_yaml;
+use rlpipe_runtime::compile::{Data, Outcome, check_world, load_data, steps_of_epochs};
+use rlpipe_runtime::plan::{Plan, resolved};
+use rlpipe_runtime::run::{Checkpoint, Identity, RunError, RunFolder, compatible, differences, write_atomic};
+use rlpipe_runtime::schedule::{Ended, Event, Phase, Reporter, Run, RunFailure, Setup, State, Stop};
+use rlpipe_stages::KINDS;
+use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::arguments::{Format, RunArguments};
+use crate::fleet::{Fleet, copy_texts};
+use crate::progress::Progress;
+use crate::summary::summary;
+use crate::validate::{compiled, show};
+use crate::{FAULTY, output};
+
+/// Ctrl-C ended the run.
+const INTERRUPTED: u8 = 130;
 
 /// The passes that look outside: the world, then the data. Returns what the data sets hold.
 pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
@@ -9,4 +32,206 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
         check_world(pipeline, &mut outcome.diagnostics);
     }
     if data { load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics) } else { Data::default() }
+}
+
+/// Checks everything, then runs.
+pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    let mut outcome = compiled(&arguments.pipeline)?;
+    let data = outside(&mut outcome, true, true);
+    show(&outcome, Format::Full);
+    if outcome.diagnostics.has_errors() {
+        return Ok(ExitCode::from(FAULTY));
+    }
+    let Some(pipeline) = &outcome.pipeline else { return Ok(ExitCode::from(FAULTY)) };
+    let (Some(mut plan), Some(resolved)) = (Plan::of(pipeline), resolved(pipeline)) else {
+        return Ok(ExitCode::from(FAULTY));
+    };
+    if let Some(epochs) = plan.run.total_epochs {
+        let steps = steps_of_epochs(pipeline, &data, epochs.get().into());
+        plan.total_steps = Some(steps.context("`total_epochs` needs exactly one training sampler; give `total_steps`")?);
+    }
+    for (sampler, skipped) in data.skipped.iter().filter(|(_, skipped)| **skipped > 0) {
+        output::error(&format!("`{sampler}`: {skipped} rows left out, their prompts are too long\n"));
+    }
+    if arguments.dry_run {
+        output::print(&crate::plan::text(&plan));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let result = runtime.block_on(execute(arguments, plan, &resolved, data));
+    // A blocked thread must not keep a run from ending.
+    runtime.shutdown_background();
+    result
+}
+
+/// Where a run takes up.
+struct Start {
+    folder: RunFolder,
+    checkpoint: Option<Checkpoint<State>>,
+}
+
+async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: Data) -> Result<ExitCode> {
+    let mut interrupts = Interrupts::listen()?;
+    let total = plan.total_steps.unwrap_or(0);
+    let start = start(arguments, &plan)?;
+    if let Some(done) = finished(start.folder.path()).filter(|done| *done >= total) {
+        output::error(&format!("nothing to do: {} has finished, at step {done}\n", start.folder.path().display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let progress = Arc::new(Progress::new(arguments.progress, total));
+    let reporter: Arc<dyn Reporter> = progress.clone();
+    let place = start.folder.path().to_owned();
+    progress.line(&match &start.checkpoint {
+        Some(checkpoint) => format!("{}, going on after step {}, in {}", plan.name, checkpoint.state.step, place.display()),
+        None => format!("{}, in {}", plan.name, place.display()),
+    });
+
+    let fingerprints = data.fingerprints.clone();
+    let stop = Stop::default();
+    let fleet = tokio::select! {
+        fleet = Fleet::start(&plan, data, &start.folder, &progress) => Arc::new(fleet?),
+        () = interrupts.second(&stop, &progress) => return interrupted(),
+    };
+    let identity = Identity {
+        plan_hash: plan.hash(),
+        data_fingerprints: fingerprints,
+        threads: threads(&plan),
+        versions: fleet.versions(),
+    };
+    if let Some(checkpoint) = &start.checkpoint {
+        for notice in check_identity(checkpoint, &identity, &place, &plan)? {
+            progress.line(&notice);
+        }
+    }
+    write_atomic(&place.join("resolved.yaml"), to_yaml(resolved).as_bytes())?;
+    write_atomic(&place.join("plan.json"), &serde_json::to_vec_pretty(&plan)?)?;
+
+    let fresh = start.checkpoint.is_none();
+    let model = fleet.trained_folder(&plan)?;
+    let setup = Setup {
+        kinds: KINDS,
+        services: fleet.clone(),
+        workers: fleet.clone(),
+        folder: start.folder,
+        reporter,
+        stop: stop.clone(),
+        identity,
+        steps: arguments.steps,
+        copy_texts: Box::new(move |target| copy_texts(&model, target)),
+        plan,
+    };
+    let running = async {
+        let (run, step) = Run::prepare(setup, start.checkpoint).await?;
+        run.go(step, fresh).await
+    };
+    let ended = tokio::select! {
+        ended = running => ended,
+        () = interrupts.second(&stop, &progress) => Err(RunFailure::Killed),
+    };
+    progress.clear();
+    match ended {
+        Ok(Ended::Finished) => {
+            write_atomic(&place.join("finished.json"), format!("{{\"step\": {total}}}\n").as_bytes())?;
+            fleet.shutdown().await;
+            output::error(&summary(&place, total)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Ended::Stopped { step }) => {
+            fleet.shutdown().await;
+            output::error(&summary(&place, total)?);
+            output::error(&format!("stopped after step {step} of {total}; `--resume` goes on from here\n"));
+            Ok(if stop.is_asked() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+        }
+        Err(RunFailure::Killed) => interrupted(),
+        Err(failure) => {
+            // What a full disk or a dead worker leaves behind is in the folder; say where that is.
+            Err(anyhow::Error::new(failure).context(format!("the run in {} ended early", place.display())))
+        }
+    }
+}
+
+fn interrupted() -> Result<ExitCode> {
+    output::error(&format!("{}\n", RunFailure::Killed));
+    Ok(ExitCode::from(INTERRUPTED))
+}
+
+/// Opens or makes the attempt's folder, and finds where it stands.
+fn start(arguments: &RunArguments, plan: &Plan) -> Result<Start> {
+    let work_dir = plan.run.work_dir.as_path();
+    if arguments.resume
+        && let Some(folder) = RunFolder::open(work_dir, &plan.name, arguments.attempt.as_deref())?
+    {
+        let checkpoint = folder.checkpoints().newest::<State>()?;
+        return Ok(Start { folder, checkpoint });
+    }
+    Ok(Start { folder: RunFolder::create(work_dir, &plan.name)?, checkpoint: None })
+}
+
+/// The last step of a run that finished.
+fn finished(folder: &Path) -> Option<u64> {
+    let text = std::fs::read(folder.join("finished.json")).ok()?;
+    serde_json::from_slice::<Value>(&text).ok()?["step"].as_u64()
+}
+
+/// Settings of threads, by pool: results depend on them.
+fn threads(plan: &Plan) -> BTreeMap<String, String> {
+    let pools = plan.workers.iter().filter_map(|worker| Some((&worker.pool, plan.pools.get(&worker.pool)?)));
+    pools.map(|(name, pool)| (format!("{name}.cpus_per_worker"), pool.cpus_per_worker.to_string())).collect()
+}
+
+/// Refuses to go on as another run, and says which settings differ.
+fn check_identity(
+    checkpoint: &Checkpoint<State>,
+    identity: &Identity,
+    folder: &Path,
+    plan: &Plan,
+) -> Result<Vec<String>> {
+    let refused = match compatible(&checkpoint.manifest, identity) {
+        Ok(notices) => return Ok(notices),
+        Err(error @ RunError::Changed { .. }) => error,
+        Err(error) => return Err(error.into()),
+    };
+    let before = std::fs::read(folder.join("plan.json")).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let changed = before.map(|before| differences(&before, &serde_json::to_value(plan).unwrap_or(Value::Null)));
+    let listed = changed.unwrap_or_default().into_iter().take(10).map(|line| format!("\n  {line}")).collect::<String>();
+    Err(anyhow::Error::new(refused).context(format!("cannot resume{listed}")))
+}
+
+/// Ctrl-C and termination.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Passes the first on as a wish to stop, and returns at the second.
+    async fn second(&mut self, stop: &Stop, progress: &Progress) {
+        if !stop.is_asked() {
+            self.next().await;
+            stop.ask();
+            progress.line("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
+        }
+        self.next().await;
+    }
+}
+
+/// How a phase is called on the way, for `--progress phases`.
+pub fn phase_line(event: &Event<'_>) -> Option<String> {
+    match event {
+        Event::Phase { step, phase: Phase::WarmUp } => Some(format!("step {step}: warm-up")),
+        Event::Phase { step, phase } => Some(format!("step {step}: {}", phase.name())),
+        Event::Step { .. } => None,
+    }
 }

@@ -118,7 +118,7 @@ pub trait Tokenizer: Send + Sync {
     /// Plain text, with nothing added.
     fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError>;
     /// Text without special tokens.
-    fn decode(&self, ids: &[u32]) -> String;
+    fn decode(&self, ids: &[u32]) -> Result<String, ServiceError>;
     /// Tokens that end a response; the first is appended to examples.
     fn stop_ids(&self) -> &[u32];
 }

@@ -190,7 +190,7 @@ fn scratch(init: &InitConfig) -> Result<Tokenizer, String> {
 }
 
 /// A model from nothing, in the terms of the text crate.
-pub fn init_spec(init: &InitConfig) -> InitSpec {
+fn init_spec(init: &InitConfig) -> InitSpec {
     let tokenizer = match &init.tokenizer.0 {
         InitTokenizer::Characters(characters) => rlpipe_text::InitTokenizer::Characters(characters.clone()),
         InitTokenizer::Bytes => rlpipe_text::InitTokenizer::Bytes,
@@ -207,6 +207,17 @@ pub fn init_spec(init: &InitConfig) -> InitSpec {
         tied: init.tied_embeddings,
         tokenizer,
     }
+}
+
+/// Writes the folder of a model from nothing, unless it is there already.
+pub fn init_model(folder: &Path, init: &InitConfig) -> Result<(), String> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let partial = folder.with_extension("partial");
+    crate::run::fresh_folder(&partial).map_err(|error| error.to_string())?;
+    init_folder(&partial, &init_spec(init)).map_err(|error| error.to_string())?;
+    crate::run::publish_folder(&partial, folder).map_err(|error| error.to_string())
 }
 
 /// Where a model's folder is: its path, or the folder in which a model from nothing is to be written.

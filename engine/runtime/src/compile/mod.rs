@@ -28,10 +28,10 @@ pub use config::{
     Accelerator, Architecture, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig, InitConfig, InitTokenizer,
     LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
 };
-pub use data::{Data, init_spec, load as load_data, model_folder, steps_of_epochs};
+pub use data::{Data, init_model, load as load_data, model_folder, steps_of_epochs};
 pub use environment::Variables;
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
-pub use schema::{describe_kind, pipeline_schema};
+pub use schema::{Setting, describe_kind, kind_settings, pipeline_schema};
 pub use short_forms::short_forms;
 pub use world::check as check_world;
 

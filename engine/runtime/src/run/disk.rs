@@ -47,6 +47,27 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), RunError> {
     fs::create_dir_all(folder).named("make the folder", folder)
 }
 
+/// An empty folder, in place of one that an earlier process left unfinished.
+pub fn fresh_folder(folder: &Path) -> Result<(), RunError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(RunError::io("remove", folder, None, error));
+        }
+        _ => make_folder(folder),
+    }
+}
+
+/// Gives a finished folder its name: its files and itself are synced first.
+pub fn publish_folder(partial: &Path, target: &Path) -> Result<(), RunError> {
+    for name in names(partial)? {
+        let path = partial.join(name);
+        File::open(&path).and_then(|file| file.sync_all()).named("sync", &path)?;
+    }
+    sync_folder(partial)?;
+    fs::rename(partial, target).named("name the folder", target)?;
+    sync_folder(parent(target))
+}
+
 /// Names in a folder, sorted; those that are not UTF-8 are not ours. None of a folder that is not there.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>, RunError> {
     let entries = match fs::read_dir(folder) {

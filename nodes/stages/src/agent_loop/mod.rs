@@ -133,15 +133,15 @@ impl AgentLoop for SingleTurnLoop {
             sampling: self.sampling.clone(),
         };
         let samples = self.engine.generate(request).await?;
-        let rollouts = samples.into_iter().map(|sample| self.rollout(sample)).collect();
+        let rollouts = samples.into_iter().map(|sample| self.rollout(sample)).collect::<Result<_, _>>()?;
         Ok(Group { id: task.id, sampler: task.sampler, row: task.row, rollouts })
     }
 }
 
 impl SingleTurnLoop {
-    fn rollout(&self, sample: Sample) -> Rollout {
-        Rollout {
-            response: self.tokenizer.decode(&sample.ids),
+    fn rollout(&self, sample: Sample) -> Result<Rollout, ServiceError> {
+        Ok(Rollout {
+            response: self.tokenizer.decode(&sample.ids)?,
             mask: vec![true; sample.ids.len()],
             response_ids: sample.ids,
             logprobs: sample.logprobs,
@@ -155,6 +155,6 @@ impl SingleTurnLoop {
                 FinishReason::Stop | FinishReason::Length => Status::Completed,
             },
             finish_reason: sample.finish_reason,
-        }
+        })
     }
 }

@@ -1,0 +1,304 @@
+//! The workers of a run, and what nodes ask of them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TorchEngine, TorchLearner, Worker};
+use rlpipe_core::data::{Message, Row, Seed};
+use rlpipe_core::services::{Engine, Learner, SavedFile, ServiceError, Services, Tokenizer};
+use rlpipe_runtime::cluster::{self, Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
+use rlpipe_runtime::compile::{Accelerator, Data, Dtype, init_model, model_folder};
+use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
+use rlpipe_runtime::run::RunFolder;
+use rlpipe_runtime::schedule::{RunFailure, WorkerState};
+use tokio::task::JoinHandle;
+
+use crate::progress::Progress;
+
+/// Opening CUDA and torch takes seconds; more than this is a fault.
+const HELLO_WITHIN: Duration = Duration::from_secs(180);
+/// A worker that was asked to end has this long.
+const SHUTDOWN_WITHIN: Duration = Duration::from_secs(20);
+/// Environment variable of the run's token.
+const TOKEN_VARIABLE: &str = "RLPIPE_TOKEN";
+
+/// The workers, and everything else that nodes look up by name.
+pub struct Fleet {
+    seed: Seed,
+    /// Inputs that take exactly one node, by node and port.
+    inputs: BTreeMap<(String, String), String>,
+    rows: BTreeMap<String, Arc<Vec<Arc<Row>>>>,
+    tokenizers: BTreeMap<String, Arc<rlpipe_text::Tokenizer>>,
+    /// The worker of each model.
+    workers: BTreeMap<String, Worker>,
+    /// The model of each engine node.
+    models_of_engines: BTreeMap<String, String>,
+    /// Folders of the models.
+    folders: BTreeMap<String, PathBuf>,
+    /// One a process: waits for its end.
+    watchers: Mutex<Vec<JoinHandle<()>>>,
+    /// Last, so that streams outlive everything that uses them.
+    _hub: Hub,
+}
+
+impl Fleet {
+    /// Starts the workers of the plan and lets them load their models.
+    pub async fn start(plan: &Plan, data: Data, folder: &RunFolder, progress: &Progress) -> Result<Self> {
+        let hub = Hub::listen().await?;
+        let cluster = LocalCluster::new()?;
+        let mut fleet = Self {
+            seed: Seed::run(plan.run.seed),
+            inputs: plan
+                .nodes
+                .iter()
+                .flat_map(|node| {
+                    node.inputs.iter().filter(|(_, edges)| edges.len() == 1).map(|(port, edges)| {
+                        ((node.name.clone(), port.clone()), edges[0].node.clone())
+                    })
+                })
+                .collect(),
+            rows: data.rows,
+            tokenizers: data.tokenizers,
+            workers: BTreeMap::new(),
+            models_of_engines: BTreeMap::new(),
+            folders: BTreeMap::new(),
+            watchers: Mutex::default(),
+            _hub: hub,
+        };
+        for planned in &plan.workers {
+            let worker = fleet.start_worker(plan, planned, &cluster, folder).await?;
+            for model in &planned.models {
+                let loaded = fleet.load(plan, &worker, model, folder).await?;
+                progress.line(&loaded);
+            }
+        }
+        Ok(fleet)
+    }
+
+    async fn start_worker(
+        &self,
+        plan: &Plan,
+        planned: &PlannedWorker,
+        cluster: &dyn Cluster,
+        folder: &RunFolder,
+    ) -> Result<Worker> {
+        let pool = plan.pools.get(&planned.pool).with_context(|| format!("the plan has no pool `{}`", planned.pool))?;
+        let spec = WorkerSpec {
+            rank: planned.rank,
+            pool: planned.pool.clone(),
+            program: worker_program()?,
+            endpoint: self._hub.endpoint().to_owned(),
+            environment: vec![(TOKEN_VARIABLE.to_owned(), self._hub.token().to_owned())],
+            log: folder.logs().join(format!("worker-{}.log", planned.rank)),
+            cpus: pool.cpus_per_worker.get(),
+            accelerator: match pool.accelerator {
+                Accelerator::None => cluster::Accelerator::None,
+                Accelerator::Cpu => cluster::Accelerator::Cpu,
+                Accelerator::Cuda => cluster::Accelerator::Cuda,
+                Accelerator::Auto => cluster::Accelerator::Auto,
+            },
+        };
+        let mut process = cluster.start(spec).await?;
+        let worker = tokio::select! {
+            worker = self._hub.worker(planned.rank, &planned.pool, HELLO_WITHIN) => worker?,
+            exit = process.wait() => {
+                anyhow::bail!("worker {} of pool `{}` did not start: {}", planned.rank, planned.pool, process.report(exit));
+            }
+        };
+        self.watch(process, worker.clone());
+        Ok(worker)
+    }
+
+    /// When the process ends, everything that waits for it fails at once and says how.
+    fn watch(&self, mut process: Box<dyn WorkerProcess>, worker: Worker) {
+        let watcher = tokio::spawn(async move {
+            let exit = process.wait().await;
+            worker.close(&process.report(exit));
+        });
+        if let Ok(mut watchers) = self.watchers.lock() {
+            watchers.push(watcher);
+        }
+    }
+
+    async fn load(&mut self, plan: &Plan, worker: &Worker, planned: &PlannedModel, folder: &RunFolder) -> Result<String> {
+        let name = &planned.model;
+        let config = plan.models.get(name).with_context(|| format!("the plan has no model `{name}`"))?;
+        let place = model_folder(config, folder.model(name));
+        if let Some(init) = &config.init {
+            init_model(&place, init).map_err(|error| anyhow::anyhow!("the model `{name}`: {error}"))?;
+        }
+        let dtype = match config.dtype {
+            Dtype::Bfloat16 => "bfloat16",
+            Dtype::Float32 => "float32",
+            Dtype::Auto if worker.device() == "cpu" => "float32",
+            Dtype::Auto => "bfloat16",
+        };
+        let request = LoadRequest {
+            model: name.clone(),
+            folder: place.clone(),
+            dtype: dtype.to_owned(),
+            init_seed: config.init.is_some().then(|| self.seed.named("models").named(name).0),
+            engine: planned.engine.as_ref().map(|engine| EngineSpec {
+                max_context_tokens: engine.max_context_tokens,
+                slots: engine.slots,
+                memory_fraction: engine.memory_fraction,
+                own_weights: engine.own_weights,
+            }),
+            trainable: planned.trainable,
+        };
+        let loaded = worker.load(&request).await?;
+        self.workers.insert(name.clone(), worker.clone());
+        self.folders.insert(name.clone(), place);
+        if let Some(engine) = &planned.engine {
+            self.models_of_engines.insert(engine.node.clone(), name.clone());
+        }
+        let parameters = loaded.parameters as f64 / 1e6;
+        let slots = if loaded.slots > 0 { format!(", {} rollouts at a time", loaded.slots) } else { String::new() };
+        Ok(format!("`{name}`: {parameters:.1} M parameters in {} on {}{slots}", loaded.dtype, loaded.device))
+    }
+
+    /// Versions and devices, for the checkpoint.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::from([("rlpipe".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+        for worker in self.workers.values() {
+            versions.insert("torch".to_owned(), worker.torch_version().to_owned());
+            versions.insert(format!("device of worker {}", worker.rank()), worker.device().to_owned());
+        }
+        versions
+    }
+
+    /// The folder of the model that is trained: exports take their text files from there.
+    pub fn trained_folder(&self, plan: &Plan) -> Result<PathBuf> {
+        let planned = plan.workers.iter().flat_map(|worker| &worker.models).find(|model| model.trainable);
+        let name = &planned.context("the plan trains no model")?.model;
+        self.folders.get(name).cloned().with_context(|| format!("the model `{name}` is not loaded"))
+    }
+
+    /// Lets the workers end, and waits for it, but not for ever.
+    pub async fn shutdown(&self) {
+        for worker in self.distinct() {
+            // A worker that is gone already has nothing to shut down.
+            let _ = worker.shutdown().await;
+        }
+        let watchers = self.watchers.lock().map(|mut watchers| std::mem::take(&mut *watchers)).unwrap_or_default();
+        for mut watcher in watchers {
+            if tokio::time::timeout(SHUTDOWN_WITHIN, &mut watcher).await.is_err() {
+                // Dropping its task kills the process.
+                watcher.abort();
+            }
+        }
+    }
+
+    fn distinct(&self) -> Vec<Worker> {
+        let by_rank: BTreeMap<u32, &Worker> = self.workers.values().map(|worker| (worker.rank(), worker)).collect();
+        by_rank.into_values().cloned().collect()
+    }
+
+    fn of<'a, T>(map: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T, ServiceError> {
+        map.get(name).ok_or_else(|| ServiceError(format!("there is no {what} `{name}` in this run")))
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Dropping a watcher's task kills its process.
+        for watcher in self.watchers.lock().map(|mut watchers| std::mem::take(&mut *watchers)).unwrap_or_default() {
+            watcher.abort();
+        }
+    }
+}
+
+impl Services for Fleet {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    fn input(&self, node: &str, input: &str) -> Result<String, ServiceError> {
+        self.inputs
+            .get(&(node.to_owned(), input.to_owned()))
+            .cloned()
+            .ok_or_else(|| ServiceError(format!("the input `{input}` of `{node}` is not connected")))
+    }
+
+    fn rows(&self, sampler: &str) -> Result<Arc<Vec<Arc<Row>>>, ServiceError> {
+        Self::of(&self.rows, "data for the sampler", sampler).cloned()
+    }
+
+    fn engine(&self, node: &str) -> Result<Arc<dyn Engine>, ServiceError> {
+        let model = Self::of(&self.models_of_engines, "engine", node)?;
+        Ok(Arc::new(TorchEngine::new(Self::of(&self.workers, "worker for the model", model)?.clone(), model.clone())))
+    }
+
+    fn tokenizer(&self, engine: &str) -> Result<Arc<dyn Tokenizer>, ServiceError> {
+        let model = Self::of(&self.models_of_engines, "engine", engine)?;
+        Ok(Arc::new(ModelTokenizer(Self::of(&self.tokenizers, "tokenizer of the model", model)?.clone())))
+    }
+
+    fn learner(&self, model: &str) -> Result<Arc<dyn Learner>, ServiceError> {
+        Ok(Arc::new(TorchLearner::new(Self::of(&self.workers, "worker for the model", model)?.clone(), model)))
+    }
+}
+
+#[async_trait::async_trait]
+impl WorkerState for Fleet {
+    async fn save(&self, folder: &Path) -> Result<Vec<SavedFile>, ServiceError> {
+        let mut files = Vec::new();
+        for worker in self.distinct() {
+            files.extend(worker.save(folder).await?);
+        }
+        Ok(files)
+    }
+
+    async fn restore(&self, folder: &Path) -> Result<(), ServiceError> {
+        for worker in self.distinct() {
+            worker.restore(folder).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A model's tokenizer, as nodes see it.
+struct ModelTokenizer(Arc<rlpipe_text::Tokenizer>);
+
+impl Tokenizer for ModelTokenizer {
+    fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError> {
+        let messages: Vec<_> =
+            messages.iter().map(|message| rlpipe_text::Message::new(&message.role, &message.content)).collect();
+        self.0.encode_chat(&messages, true).map_err(|error| ServiceError(error.to_string()))
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError> {
+        self.0.encode(text).map_err(|error| ServiceError(error.to_string()))
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
+        self.0.decode(ids, true).map_err(|error| ServiceError(error.to_string()))
+    }
+
+    fn stop_ids(&self) -> &[u32] {
+        self.0.stop_ids()
+    }
+}
+
+/// Copies what is not weights: config, tokenizer, template.
+pub fn copy_texts(model: &Path, target: &Path) -> Result<(), RunFailure> {
+    let weights = ["safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack"];
+    let copy = || -> std::io::Result<()> {
+        for entry in std::fs::read_dir(model)? {
+            let path = entry?.path();
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            let is_index = path.to_string_lossy().ends_with(".index.json");
+            if let Some(name) = path.file_name().filter(|_| path.is_file() && !is_index && !weights.contains(&extension)) {
+                std::fs::copy(&path, target.join(name))?;
+            }
+        }
+        Ok(())
+    };
+    copy().map_err(|error| {
+        let (from, to) = (model.display(), target.display());
+        RunFailure::Service(ServiceError(format!("cannot copy the model's text files from `{from}` to `{to}`: {error}")))
+    })
+}

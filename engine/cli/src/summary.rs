@@ -1,0 +1,68 @@
+//! What a run came to, from its own metrics.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+use rlpipe_runtime::run::{MetricsFile, MetricsRow};
+
+/// Accuracy before and after, time, and where things are.
+pub fn summary(folder: &Path, total: u64) -> Result<String> {
+    let rows = MetricsFile::read(&folder.join("metrics.jsonl"))?;
+    let mut out = String::new();
+    let last = rows.last().map_or(0, |row| row.step);
+    let _ = writeln!(out, "\n{last} of {total} train steps in {}", duration(&rows));
+    for name in evaluated(&rows) {
+        let measured: Vec<(u64, f64)> =
+            rows.iter().filter_map(|row| Some((row.step, row.metrics.get(&name)?))).collect();
+        if let [(first_step, first), .., (last_step, last)] = measured.as_slice() {
+            let _ = writeln!(out, "  {name}  {first:.3} at step {first_step}, {last:.3} at step {last_step}");
+        } else if let [(step, value)] = measured.as_slice() {
+            let _ = writeln!(out, "  {name}  {value:.3} at step {step}");
+        }
+    }
+    let rewards: Vec<(u64, f64)> =
+        rows.iter().filter_map(|row| Some((row.step, row.metrics.get("reward/mean")?))).collect();
+    if let (Some((first_step, first)), Some((last_step, last))) = (rewards.first(), rewards.last()) {
+        let _ = writeln!(out, "  reward/mean  {first:.3} at step {first_step}, {last:.3} at step {last_step}");
+    }
+    let _ = writeln!(out, "  metrics      {}", folder.join("metrics.jsonl").display());
+    let _ = writeln!(out, "  rollouts     {}", folder.join("rollouts").display());
+    if let Some(export) = newest(&folder.join("hf")) {
+        let _ = writeln!(out, "  model        {}", export.display());
+    }
+    if let Some(checkpoint) = newest(&folder.join("checkpoints")) {
+        let _ = writeln!(out, "  checkpoint   {}", checkpoint.display());
+    }
+    Ok(out)
+}
+
+fn evaluated(rows: &[MetricsRow]) -> Vec<String> {
+    let mut names: Vec<String> = rows
+        .iter()
+        .flat_map(|row| row.metrics.0.keys())
+        .filter(|name| name.starts_with("eval/") && name.ends_with("accuracy"))
+        .cloned()
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn duration(rows: &[MetricsRow]) -> String {
+    let timed = ["time/step_s", "time/warm_up_s"];
+    let seconds: f64 = rows.iter().flat_map(|row| timed.iter().filter_map(|name| row.metrics.get(name))).sum();
+    let seconds = seconds.round() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// The folder `step-N` with the greatest N.
+fn newest(folder: &Path) -> Option<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
+    entries.filter_map(|path| Some((step(&path)?, path))).max_by_key(|(step, _)| *step).map(|(_, path)| path)
+}

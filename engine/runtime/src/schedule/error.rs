@@ -1,0 +1,45 @@
+//! How a run fails.
+
+use rlpipe_core::kind::StageError;
+use rlpipe_core::services::ServiceError;
+
+use crate::run::RunError;
+
+/// Why a run ended before its end. Each says what, where and the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum RunFailure {
+    /// A node could not go on.
+    #[error("`{node}` failed at step {step}: {error}")]
+    Stage {
+        /// Its name.
+        node: String,
+        /// The train step.
+        step: u64,
+        /// What happened.
+        error: StageError,
+    },
+    /// A worker or another service could not do what was asked.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// The run folder could not be read or written.
+    #[error(transparent)]
+    Folder(#[from] RunError),
+    /// A filter kept back too much.
+    #[error(
+        "step {step} is {missing} groups short after {rounds} rounds of asking again ({reasons}); raise `max_refill`, \
+         set `when_exhausted: fill`, or change the data: it is too easy or too hard for this model"
+    )]
+    Exhausted {
+        /// The train step.
+        step: u64,
+        /// Groups that are missing.
+        missing: usize,
+        /// Rounds that were asked.
+        rounds: u32,
+        /// Why groups were dropped, with counts.
+        reasons: String,
+    },
+    /// A second Ctrl-C.
+    #[error("stopped at once; what was done since the last checkpoint is lost, and `--resume` goes on from there")]
+    Killed,
+}

@@ -1,0 +1,20 @@
+//! Runs plans.
+//!
+//! One step: produce, train, export, sync, evaluate, write the metrics row, checkpoint. Demand decides what fires: the
+//! buffer asks for groups, and each is drawn, answered, judged and filtered as one asynchronous task among many.
+
+mod error;
+mod event;
+mod graph;
+mod path;
+mod pools;
+mod produce;
+mod report;
+mod run;
+mod state;
+mod waits;
+
+pub use error::RunFailure;
+pub use event::{Event, Phase, Reporter};
+pub use run::{Ended, Run, Setup, Stop};
+pub use state::{State, WorkerState};

@@ -1,0 +1,110 @@
+//! The way of one group: drawn, answered, judged, filtered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rlpipe_core::data::{DropReason, Group, Status, Verdict};
+use rlpipe_core::kind::{AgentLoop, GroupStage, GroupTask, Source};
+use rlpipe_core::services::Context;
+
+use super::error::RunFailure;
+use super::event::Reporter;
+use super::waits::Waits;
+
+/// A sampler, an agent loop, and the stages after it.
+pub struct Path {
+    /// The sampler's name.
+    pub sampler: Arc<str>,
+    /// The sampler.
+    pub source: Arc<dyn Source>,
+    /// The agent loop's name.
+    pub loop_name: Arc<str>,
+    /// The agent loop.
+    pub agent_loop: Arc<dyn AgentLoop>,
+    /// Judgers and filters, in order.
+    pub stages: Vec<(Arc<str>, Arc<dyn GroupStage>)>,
+    /// The pool that its engine is in.
+    pub pool: Option<String>,
+    /// Rounds of asking again in one step.
+    pub max_refill: u32,
+    /// Whether groups that were kept back complete a step when those are used up.
+    pub fill: bool,
+}
+
+/// What became of a group, and how long judges took over it.
+pub struct Traveled {
+    /// What the last stage said.
+    pub verdict: Verdict,
+    /// Seconds in judges.
+    pub judge_s: f64,
+}
+
+/// What a path needs to know of the run.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The context; its node is replaced by each stage's.
+    pub context: Context,
+    /// Who waits for whom.
+    pub waits: Waits,
+    /// Who is told.
+    pub reporter: Arc<dyn Reporter>,
+    /// When a wait is overdue.
+    pub report_after: Duration,
+}
+
+impl Surroundings {
+    /// The context of a node.
+    pub fn at(&self, node: &Arc<str>) -> Context {
+        Context { node: node.clone(), ..self.context.clone() }
+    }
+
+    /// A stage's failure, as the run's.
+    pub fn failed(&self, node: &str, error: rlpipe_core::kind::StageError) -> RunFailure {
+        RunFailure::Stage { node: node.to_owned(), step: self.context.step, error }
+    }
+}
+
+impl Path {
+    /// Takes the row at `position` all the way.
+    pub async fn travel(&self, position: u64, surroundings: &Surroundings) -> Result<Traveled, RunFailure> {
+        let task = GroupTask {
+            id: position,
+            sampler: self.sampler.clone(),
+            row: self.source.row(position),
+            samples: self.source.samples_per_prompt(),
+        };
+        let what = format!("group {position}");
+        let waiting = surroundings.waits.begin(&self.loop_name, what.clone(), surroundings.report_after);
+        let group = self.agent_loop.run(task, &surroundings.at(&self.loop_name)).await;
+        drop(waiting);
+        let mut verdict = Verdict::Keep(group.map_err(|error| surroundings.failed(&self.loop_name, error))?);
+        let mut judge_s = 0.0;
+        for (name, stage) in &self.stages {
+            let Verdict::Keep(group) = verdict else { break };
+            let _waiting = surroundings.waits.begin(name, what.clone(), surroundings.report_after);
+            let started = Instant::now();
+            verdict = stage
+                .process(group, &surroundings.at(name))
+                .await
+                .map_err(|error| surroundings.failed(name, error))?;
+            if stage.judges() {
+                judge_s += started.elapsed().as_secs_f64();
+            }
+        }
+        if let Verdict::Drop(group, reason) = &mut verdict {
+            mark(group, reason);
+        }
+        Ok(Traveled { verdict, judge_s })
+    }
+}
+
+/// A dropped group's rollouts say why they are not trained.
+fn mark(group: &mut Group, reason: &DropReason) {
+    let status = match reason {
+        DropReason::Failed(_) => Status::Failed,
+        DropReason::Filtered(_) => Status::Filtered,
+    };
+    for rollout in &mut group.rollouts {
+        rollout.status = status;
+    }
+}

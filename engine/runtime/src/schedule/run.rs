@@ -1,0 +1,336 @@
+//! The run itself.
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rlpipe_core::data::{Group, Metrics, Seed};
+use rlpipe_core::kind::Kind;
+use rlpipe_core::services::{Context, Services};
+
+use super::error::RunFailure;
+use super::event::{Event, Phase, Reporter};
+use super::graph::{Graph, build};
+use super::path::Surroundings;
+use super::pools::{Mode, Pools};
+use super::produce::{Produced, evaluate, produce};
+use super::report;
+use super::state::{State, WorkerState};
+use super::waits::Waits;
+use crate::plan::Plan;
+use crate::run::{Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, write_rollouts};
+
+/// Asks a run to stop after the step it is in.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether someone asked.
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// What a run is made of.
+pub struct Setup {
+    /// What to do.
+    pub plan: Plan,
+    /// All kinds.
+    pub kinds: &'static [Kind],
+    /// Engines, learners, rows, tokenizers.
+    pub services: Arc<dyn Services>,
+    /// Saves and restores what workers hold.
+    pub workers: Arc<dyn WorkerState>,
+    /// Where everything is written.
+    pub folder: RunFolder,
+    /// Who is told.
+    pub reporter: Arc<dyn Reporter>,
+    /// Asks it to stop.
+    pub stop: Stop,
+    /// What a resumed run must have in common with this one.
+    pub identity: Identity,
+    /// Stops after so many train steps of this process.
+    pub steps: Option<u64>,
+    /// Puts the model's text files (config, tokenizer, ...) into an export; the worker writes the weights.
+    pub copy_texts: Box<dyn Fn(&FilePath) -> Result<(), RunFailure> + Send + Sync>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// All steps are done.
+    Finished,
+    /// It was asked to stop, or `steps` are done; there is a checkpoint.
+    Stopped {
+        /// The last train step.
+        step: u64,
+    },
+}
+
+/// A run, under way.
+pub struct Run {
+    setup: Setup,
+    total: u64,
+    graph: Graph,
+    pools: Pools,
+    surroundings: Surroundings,
+    metrics: MetricsFile,
+    events: EventFile,
+    positions: BTreeMap<String, u64>,
+}
+
+impl Run {
+    /// Builds the nodes and opens the files. `checkpoint`: go on from there.
+    pub async fn prepare(setup: Setup, checkpoint: Option<Checkpoint<State>>) -> Result<(Self, u64), RunFailure> {
+        let total = setup.plan.total_steps.unwrap_or(0);
+        let mut graph = build(&setup.plan, setup.kinds, setup.services.as_ref())?;
+        let (mut positions, mut step) = (BTreeMap::new(), 0);
+        setup.folder.cut_back(checkpoint.as_ref().map(|checkpoint| checkpoint.state.step))?;
+        let surroundings = Surroundings {
+            context: Context {
+                node: Arc::from(""),
+                step: 0,
+                total_steps: total,
+                seed: Seed::run(setup.plan.run.seed),
+                observer: setup.reporter.clone(),
+            },
+            waits: Waits::default(),
+            reporter: setup.reporter.clone(),
+            report_after: Duration::from_secs(setup.plan.run.report_waits_after_seconds.get().into()),
+        };
+        if let Some(Checkpoint { folder, state, .. }) = checkpoint {
+            setup.workers.restore(&folder).await?;
+            let failed = |node: &str, error| surroundings.failed(node, error);
+            graph.trainer.stage.restore(state.trainer).map_err(|error| failed(&graph.trainer.name, error))?;
+            graph.buffer.restore(state.buffer).map_err(|error| failed("replay buffer", error))?;
+            (positions, step) = (state.positions, state.step);
+        }
+        let pools = Pools::new(setup.plan.pools.keys(), TraceFile::open(&setup.folder.trace())?);
+        let metrics = MetricsFile::open(&setup.folder.metrics())?;
+        let events = EventFile::create(&setup.folder.tensorboard(), wall_time_s())?;
+        Ok((Self { setup, total, graph, pools, surroundings, metrics, events, positions }, step))
+    }
+
+    /// Goes on after `step`. `fresh`: nothing was done yet, not even what comes before the first step.
+    pub async fn go(mut self, mut step: u64, fresh: bool) -> Result<Ended, RunFailure> {
+        let watchdog = tokio::spawn(self.surroundings.waits.clone().watch(self.setup.reporter.clone()));
+        let result = async {
+            if fresh {
+                if self.setup.stop.is_asked() {
+                    return Ok(Ended::Stopped { step });
+                }
+                self.start().await?;
+            }
+            let last = self.setup.steps.map_or(self.total, |steps| (step + steps).min(self.total));
+            while step < last && !self.setup.stop.is_asked() {
+                step += 1;
+                self.step(step).await?;
+            }
+            if step == self.total {
+                return Ok(Ended::Finished);
+            }
+            self.checkpoint(step).await?;
+            if self.setup.steps.is_some() && !self.setup.stop.is_asked() {
+                self.export(step).await?;
+            }
+            Ok(Ended::Stopped { step })
+        }
+        .await;
+        watchdog.abort();
+        result
+    }
+
+    /// What comes before the first train step: warm-up, a fresh optimizer, the first sync, evaluations at the start.
+    async fn start(&mut self) -> Result<(), RunFailure> {
+        self.surroundings.context.step = 0;
+        let mut metrics = Metrics::default();
+        if let Some((warm_up, source)) = &mut self.graph.warm_up {
+            self.setup.reporter.event(&Event::Phase { step: 0, phase: Phase::WarmUp });
+            let turn = self.pools.turn(warm_up.pool.as_deref(), Mode::Train, &warm_up.name, "warm-up", 0).await;
+            let context = self.surroundings.at(&warm_up.name);
+            let report = warm_up.stage.run(source.as_ref(), &context).await;
+            metrics.extend(report.map_err(|error| self.surroundings.failed(&warm_up.name, error))?);
+            metrics.set("time/warm_up_s", turn.seconds());
+        }
+        for node in &self.graph.batch_stages {
+            node.stage.begin().await.map_err(|error| self.surroundings.failed(&node.name, error))?;
+        }
+        let trainer = &mut self.graph.trainer;
+        trainer.stage.begin().await.map_err(|error| self.surroundings.failed(&trainer.name, error))?;
+        self.sync(0, &mut metrics).await?;
+        self.evaluate(0, &mut metrics).await?;
+        if !metrics.0.is_empty() {
+            self.write_row(0, &metrics)?;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: u64) -> Result<(), RunFailure> {
+        let started = Instant::now();
+        self.surroundings.context.step = step;
+        let mut metrics = Metrics::default();
+        let produced = self.produce(step, &mut metrics).await?;
+        self.train(step, produced, &mut metrics).await?;
+        if self.is_due("run.hf_export", step) {
+            self.export(step).await?;
+        }
+        self.sync(step, &mut metrics).await?;
+        self.evaluate(step, &mut metrics).await?;
+        metrics.set("time/step_s", started.elapsed().as_secs_f64());
+        self.write_row(step, &metrics)?;
+        if self.is_due("run.checkpoint", step) {
+            self.checkpoint(step).await?;
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, clock: &str, step: u64) -> bool {
+        self.setup.plan.clock(clock).is_some_and(|clock| clock.is_due(step, self.total))
+    }
+
+    fn phase(&self, step: u64, phase: Phase) {
+        self.setup.reporter.event(&Event::Phase { step, phase });
+    }
+
+    async fn produce(&mut self, step: u64, metrics: &mut Metrics) -> Result<Produced, RunFailure> {
+        self.phase(step, Phase::Generate);
+        let pool = self.graph.paths.first().and_then(|path| path.pool.clone());
+        let turn = self.pools.turn(pool.as_deref(), Mode::Rollout, "rollouts", "produce", step).await;
+        let produced = produce(&mut self.graph, &mut self.positions, &self.surroundings).await?;
+        let seconds = turn.seconds();
+        metrics.set("time/rollout_s", seconds);
+        metrics.set("time/judge_s", produced.judge_s);
+        metrics.set("throughput/rollout_tok_s", produced.tokens as f64 / seconds.max(1e-9));
+        metrics.extend(report::of_dropped(&produced));
+        if produced.filled > 0 {
+            let text = format!("step {step} was completed with {} groups that were kept back", produced.filled);
+            self.setup.reporter.notice("filter", &text);
+        }
+        Ok(produced)
+    }
+
+    async fn train(&mut self, step: u64, produced: Produced, metrics: &mut Metrics) -> Result<(), RunFailure> {
+        self.phase(step, Phase::Train);
+        let Produced { mut batch, dropped, .. } = produced;
+        let pool = self.graph.trainer.pool.clone();
+        let turn = self.pools.turn(pool.as_deref(), Mode::Train, &self.graph.trainer.name, "train", step).await;
+        for node in &self.graph.batch_stages {
+            let context = self.surroundings.at(&node.name);
+            let (next, report) =
+                node.stage.process(batch, &context).await.map_err(|error| self.surroundings.failed(&node.name, error))?;
+            batch = next;
+            metrics.extend(report);
+        }
+        let context = self.surroundings.at(&self.graph.trainer.name);
+        let waiting = self.surroundings.waits.begin(
+            &self.graph.trainer.name,
+            format!("the learner, step {step}"),
+            self.surroundings.report_after,
+        );
+        let report = self.graph.trainer.stage.train(&batch, &context).await;
+        drop(waiting);
+        metrics.extend(report.map_err(|error| self.surroundings.failed(&self.graph.trainer.name, error))?);
+        let seconds = turn.seconds();
+        metrics.set("time/train_s", seconds);
+        metrics.set("throughput/train_tok_s", metrics.get("train/tokens").unwrap_or(0.0) / seconds.max(1e-9));
+        drop(turn);
+        metrics.extend(report::of_batch(&batch, step));
+        let mut groups: Vec<Group> = batch.groups;
+        groups.extend(dropped.into_iter().map(|(group, _)| group));
+        write_rollouts(&self.setup.folder.rollouts(Purpose::Train), step, None, &groups)?;
+        Ok(())
+    }
+
+    async fn export(&mut self, step: u64) -> Result<(), RunFailure> {
+        let target = self.setup.folder.export(step);
+        if target.exists() {
+            return Ok(());
+        }
+        self.phase(step, Phase::Export);
+        let trainer = &self.graph.trainer;
+        let _turn = self.pools.turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "export", step).await;
+        let partial = target.with_file_name(format!(".step-{step}.partial"));
+        crate::run::fresh_folder(&partial)?;
+        trainer.stage.export(&partial).await.map_err(|error| self.surroundings.failed(&trainer.name, error))?;
+        (self.setup.copy_texts)(&partial)?;
+        crate::run::publish_folder(&partial, &target)?;
+        Ok(())
+    }
+
+    async fn sync(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), RunFailure> {
+        let started = Instant::now();
+        for node in &self.graph.syncs {
+            // The last step always syncs; a sync that is not due leaves the engine as it is.
+            if self.is_due(&node.name, step) {
+                self.phase(step, Phase::Sync);
+                node.stage.sync(step).await.map_err(|error| self.surroundings.failed(&node.name, error))?;
+            }
+        }
+        metrics.set("time/sync_s", started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    async fn evaluate(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), RunFailure> {
+        let several = self.graph.evaluations.len() > 1;
+        for evaluation in &self.graph.evaluations {
+            let name = &evaluation.evaluator.name;
+            if !self.is_due(name, step) {
+                continue;
+            }
+            self.phase(step, Phase::Evaluate);
+            let turn =
+                self.pools.turn(evaluation.path.pool.as_deref(), Mode::Rollout, name, "evaluate", step).await;
+            let (groups, failed) = evaluate(evaluation, &self.surroundings).await?;
+            let prefix = if several { format!("eval/{name}") } else { "eval".to_owned() };
+            for (metric, value) in evaluation.evaluator.stage.evaluate(&groups, failed).0 {
+                metrics.set(format!("{prefix}/{metric}"), value);
+            }
+            metrics.add("time/eval_s", turn.seconds());
+            drop(turn);
+            let node = several.then_some(&**name);
+            write_rollouts(&self.setup.folder.rollouts(Purpose::Eval), step, node, &groups)?;
+        }
+        Ok(())
+    }
+
+    fn write_row(&mut self, step: u64, metrics: &Metrics) -> Result<(), RunFailure> {
+        self.metrics.append(step, metrics)?;
+        self.events.append(step, wall_time_s(), metrics)?;
+        self.setup.reporter.event(&Event::Step { step, total: self.total, metrics });
+        Ok(())
+    }
+
+    async fn checkpoint(&mut self, step: u64) -> Result<(), RunFailure> {
+        let checkpoints = self.setup.folder.checkpoints();
+        if checkpoints.steps()?.contains(&step) {
+            return Ok(());
+        }
+        self.phase(step, Phase::Checkpoint);
+        self.metrics.sync()?;
+        self.events.sync()?;
+        let trainer = &self.graph.trainer;
+        let _turn = self.pools.turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "checkpoint", step).await;
+        let partial = checkpoints.begin(step)?;
+        let files = self.setup.workers.save(partial.path()).await?;
+        let state = State {
+            step,
+            positions: self.positions.clone(),
+            buffer: self.graph.buffer.snapshot(),
+            trainer: trainer.stage.snapshot(),
+        };
+        let keep = self.setup.plan.run.checkpoint.as_ref().map_or(2, |checkpoint| checkpoint.keep.get() as usize);
+        partial.commit(&state, files, &self.setup.identity, keep)?;
+        Ok(())
+    }
+}
+
+fn wall_time_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

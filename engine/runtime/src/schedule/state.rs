@@ -1,0 +1,32 @@
+//! What a checkpoint holds of the driver, and what it asks of workers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use async_trait::async_trait;
+use rlpipe_core::services::{SavedFile, ServiceError};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Everything the driver needs to go on after a train step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The train step.
+    pub step: u64,
+    /// Rows drawn from each sampler.
+    pub positions: BTreeMap<String, u64>,
+    /// Groups held by the buffer.
+    pub buffer: Value,
+    /// The trainer's counters.
+    pub trainer: Value,
+}
+
+/// Saves and restores what workers hold.
+#[async_trait]
+pub trait WorkerState: Send + Sync {
+    /// Writes everything into an existing folder, synced.
+    async fn save(&self, folder: &Path) -> Result<Vec<SavedFile>, ServiceError>;
+    /// Takes it back.
+    async fn restore(&self, folder: &Path) -> Result<(), ServiceError>;
+}
