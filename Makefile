@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build quickstart test format lint deny clean libtorch
+.PHONY: help build quickstart test format lint deny generate clean libtorch
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Continuous integration fails where Cargo.lock does not fit, and has cargo-deny built where it is missing.
@@ -50,6 +50,9 @@ lint: libtorch ## Clippy alone, warnings denied
 
 deny: $(or $(CARGO_DENY),target/tools/bin/cargo-deny) ## Check licences, bans and sources of dependencies (builds cargo-deny, 2 min, once)
 	$< check licenses bans sources
+
+generate: ## Write anew what is made from code: the schema, the reference pages, expected faults
+	RLPIPE_WRITE=1 cargo test --release -p rlpipe-tests --test compile $(LOCKED)
 
 target/tools/bin/cargo-deny:
 	cargo install --locked --root target/tools --no-default-features cargo-deny@$(CARGO_DENY_VERSION)

@@ -34,7 +34,10 @@ pub fn kind_settings(kind: &Kind) -> Vec<Setting> {
     let schema = pipeline_schema(std::slice::from_ref(kind));
     let definitions = &schema["definitions"];
     let body = resolve(&definitions["Node"]["allOf"][0]["then"], definitions);
-    settings(body, definitions).into_iter().filter(|setting| !["type", "inputs"].contains(&setting.key.as_str())).collect()
+    settings(body, definitions)
+        .into_iter()
+        .filter(|setting| !["type", "inputs"].contains(&setting.key.as_str()))
+        .collect()
 }
 
 /// A kind's ports, settings and example, as text for the terminal.
@@ -57,9 +60,17 @@ pub fn describe_kind(kind: &Kind) -> String {
 fn ports(contract: &Contract, out: &mut String) {
     let fields = |verb: &str, fields: &[Field]| {
         let names: Vec<String> = fields.iter().map(Field::to_string).collect();
-        if names.is_empty() { String::new() } else { format!("; {verb} {}", names.join(", ")) }
+        if names.is_empty() {
+            String::new()
+        } else {
+            format!("; {verb} {}", names.join(", "))
+        }
     };
-    let names = contract.inputs.iter().map(|input| input.name).chain(contract.outputs.iter().map(|output| output.name));
+    let names = contract
+        .inputs
+        .iter()
+        .map(|input| input.name)
+        .chain(contract.outputs.iter().map(|output| output.name));
     let width = names.map(str::len).max().unwrap_or(0);
     if !contract.inputs.is_empty() {
         out.push_str("\ninputs\n");
@@ -70,13 +81,25 @@ fn ports(contract: &Contract, out: &mut String) {
             Arity::Optional => ", may be left out",
             Arity::Many => ", one or more",
         };
-        let _ = writeln!(out, "  {:width$}  {}{many}{}", input.name, input.port_type, fields("needs", &input.needs));
+        let _ = writeln!(
+            out,
+            "  {:width$}  {}{many}{}",
+            input.name,
+            input.port_type,
+            fields("needs", &input.needs)
+        );
     }
     if !contract.outputs.is_empty() {
         out.push_str("\noutputs\n");
     }
     for output in &contract.outputs {
-        let _ = writeln!(out, "  {:width$}  {}{}", output.name, output.port_type, fields("adds", &output.adds));
+        let _ = writeln!(
+            out,
+            "  {:width$}  {}{}",
+            output.name,
+            output.port_type,
+            fields("adds", &output.adds)
+        );
     }
 }
 
@@ -122,37 +145,67 @@ fn wrap(text: &str, depth: usize, out: &mut String) {
 
 /// The schema that a reference stands for.
 fn resolve<'a>(schema: &'a Value, definitions: &'a Value) -> &'a Value {
-    let reference = schema.get("$ref").or_else(|| schema.get("allOf").and_then(|all| all[0].get("$ref")));
-    match reference.and_then(Value::as_str).and_then(|reference| reference.rsplit('/').next()) {
+    let reference = schema
+        .get("$ref")
+        .or_else(|| schema.get("allOf").and_then(|all| all[0].get("$ref")));
+    match reference
+        .and_then(Value::as_str)
+        .and_then(|reference| reference.rsplit('/').next())
+    {
         Some(name) => resolve(&definitions[name], definitions),
         None => schema,
     }
 }
 
 fn settings(schema: &Value, definitions: &Value) -> Vec<Setting> {
-    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Vec::new() };
-    let required: Vec<&str> =
-        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+        return Vec::new();
+    };
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let one = |(key, value): (&String, &Value)| setting(key, value, required.contains(&key.as_str()), definitions);
     properties.iter().map(one).collect()
 }
 
 fn setting(key: &str, schema: &Value, required: bool, definitions: &Value) -> Setting {
     let body = resolve(schema, definitions);
-    let text = |schema: &Value| schema.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |schema: &Value| {
+        schema
+            .get("description")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let (choices, is_choice) = choices(body, definitions);
-    let settings = if is_choice { Vec::new() } else { settings(body, definitions) };
-    let default = schema.get("default").filter(|_| settings.is_empty()).map(|default| match default {
-        // Settings of a choice show their own defaults.
-        Value::Object(entries) if is_choice => entries.keys().next().cloned().unwrap_or_default(),
-        other => flow(other),
-    });
+    let settings = if is_choice {
+        Vec::new()
+    } else {
+        settings(body, definitions)
+    };
+    let default = schema
+        .get("default")
+        .filter(|_| settings.is_empty())
+        .map(|default| match default {
+            // Settings of a choice show their own defaults.
+            Value::Object(entries) if is_choice => entries.keys().next().cloned().unwrap_or_default(),
+            other => flow(other),
+        });
     Setting {
         key: key.to_owned(),
-        type_text: if is_choice { "one of".to_owned() } else { type_text(body, definitions) },
+        type_text: if is_choice {
+            "one of".to_owned()
+        } else {
+            type_text(body, definitions)
+        },
         required,
         default,
-        description: Some(text(schema)).filter(|text| !text.is_empty()).unwrap_or_else(|| text(body)),
+        description: Some(text(schema))
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| text(body)),
         choices,
         settings,
     }
@@ -161,7 +214,10 @@ fn setting(key: &str, schema: &Value, required: bool, definitions: &Value) -> Se
 /// The named alternatives of a schema, and whether it is a choice among such.
 fn choices(schema: &Value, definitions: &Value) -> (Vec<(String, String, Vec<Setting>)>, bool) {
     let alone = std::slice::from_ref(schema);
-    let alternatives = schema.get("anyOf").and_then(Value::as_array).map_or(alone, Vec::as_slice);
+    let alternatives = schema
+        .get("anyOf")
+        .and_then(Value::as_array)
+        .map_or(alone, Vec::as_slice);
     let mut found: Vec<(String, String, Vec<Setting>)> = Vec::new();
     for alternative in alternatives {
         let names = alternative.get("enum").and_then(Value::as_array).into_iter().flatten();
@@ -169,7 +225,9 @@ fn choices(schema: &Value, definitions: &Value) -> (Vec<(String, String, Vec<Set
             let description = alternative["enumDescriptions"][index].as_str().unwrap_or_default();
             found.push((name.to_owned(), description.to_owned(), Vec::new()));
         }
-        let variants = alternative.get("properties").filter(|_| alternative.get("maxProperties").is_some());
+        let variants = alternative
+            .get("properties")
+            .filter(|_| alternative.get("maxProperties").is_some());
         for (name, variant) in variants.and_then(Value::as_object).into_iter().flatten() {
             let description = variant.get("description").and_then(Value::as_str).unwrap_or_default();
             let settings = settings(resolve(variant, definitions), definitions);
@@ -187,7 +245,10 @@ fn type_text(schema: &Value, definitions: &Value) -> String {
     if let Some(alternatives) = schema.get("anyOf").and_then(Value::as_array) {
         // Last comes the reference that may stand for the value.
         let own = alternatives.iter().filter(|schema| schema.get("$ref").is_none());
-        return own.map(|schema| type_text(schema, definitions)).collect::<Vec<_>>().join(" or ");
+        return own
+            .map(|schema| type_text(schema, definitions))
+            .collect::<Vec<_>>()
+            .join(" or ");
     }
     match schema.get("type").and_then(Value::as_str) {
         Some("integer") => format!("whole number{}", bounds(schema)),
@@ -203,7 +264,10 @@ fn type_text(schema: &Value, definitions: &Value) -> String {
         }
         Some("object") => match schema.get("additionalProperties") {
             Some(value) if value.is_object() => {
-                format!("mapping from names: {}", type_text(resolve(value, definitions), definitions))
+                format!(
+                    "mapping from names: {}",
+                    type_text(resolve(value, definitions), definitions)
+                )
             }
             _ => "mapping".to_owned(),
         },
@@ -217,16 +281,31 @@ fn bounds(schema: &Value) -> String {
     {
         return format!(", always {}", flow(least));
     }
-    let words = [("minimum", "at least"), ("exclusiveMinimum", "above"), ("maximum", "at most"), ("exclusiveMaximum", "below")];
-    let found: Vec<String> =
-        words.iter().filter_map(|(key, word)| Some(format!("{word} {}", flow(schema.get(*key)?)))).collect();
-    if found.is_empty() { String::new() } else { format!(", {}", found.join(" and ")) }
+    let words = [
+        ("minimum", "at least"),
+        ("exclusiveMinimum", "above"),
+        ("maximum", "at most"),
+        ("exclusiveMaximum", "below"),
+    ];
+    let found: Vec<String> = words
+        .iter()
+        .filter_map(|(key, word)| Some(format!("{word} {}", flow(schema.get(*key)?))))
+        .collect();
+    if found.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", found.join(" and "))
+    }
 }
 
 /// A value as it would stand in a line of YAML.
 fn flow(value: &Value) -> String {
     let entries = |entries: &Map<String, Value>| {
-        entries.iter().map(|(key, value)| format!("{key}: {}", flow(value))).collect::<Vec<_>>().join(", ")
+        entries
+            .iter()
+            .map(|(key, value)| format!("{key}: {}", flow(value)))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     match value {
         Value::String(text) => text.clone(),

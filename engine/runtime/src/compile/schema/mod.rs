@@ -106,7 +106,10 @@ fn definitions(mut generator: SchemaGenerator) -> Map<String, Value> {
 fn complete_body(kind: &Kind, body: &mut Value) {
     let Value::Object(body) = body else { return };
     let mut properties = Map::new();
-    properties.insert("type".to_owned(), json!({ "description": kind.summary, "const": kind.name }));
+    properties.insert(
+        "type".to_owned(),
+        json!({ "description": kind.summary, "const": kind.name }),
+    );
     let mut required = vec![json!("type")];
     if let Some(contract) = contract_of_example(kind)
         && !contract.inputs.is_empty()
@@ -145,8 +148,11 @@ fn inputs(inputs: &[Input]) -> Value {
             (input.name.to_owned(), schema)
         })
         .collect();
-    let required: Vec<&str> =
-        inputs.iter().filter(|input| input.arity != Arity::Optional).map(|input| input.name).collect();
+    let required: Vec<&str> = inputs
+        .iter()
+        .filter(|input| input.arity != Arity::Optional)
+        .map(|input| input.name)
+        .collect();
     json!({
         "description": "Where its inputs come from: names of nodes, or `node.port`.",
         "type": "object",

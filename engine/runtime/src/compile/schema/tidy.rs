@@ -12,12 +12,16 @@ const ANNOTATIONS: &[&str] = &["title", "description", "markdownDescription", "d
 
 /// The definitions that references are checked against.
 pub fn reference_definitions() -> [(String, Value); 2] {
-    let definition = |pattern: &str| {
-        json!({ "description": "A variable of `env.vars`, such as `${NAME}`.", "type": "string", "pattern": pattern })
-    };
+    let definition = |pattern: &str| json!({ "description": "A variable of `env.vars`, such as `${NAME}`.", "type": "string", "pattern": pattern });
     [
-        ("Reference".to_owned(), definition(r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$")),
-        ("ReferenceInText".to_owned(), definition(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}")),
+        (
+            "Reference".to_owned(),
+            definition(r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$"),
+        ),
+        (
+            "ReferenceInText".to_owned(),
+            definition(r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"),
+        ),
     ]
 }
 
@@ -81,12 +85,16 @@ fn drop_null(schema: &mut Map<String, Value>) {
 
 /// A choice among documented names becomes an enum with a description of each.
 fn unit_choices(schema: &mut Map<String, Value>) {
-    let Some(Value::Array(variants)) = schema.get("oneOf") else { return };
+    let Some(Value::Array(variants)) = schema.get("oneOf") else {
+        return;
+    };
     let mut names = Vec::new();
     let mut described = Vec::new();
     for variant in variants {
         let listed = variant.get("const").map(std::slice::from_ref);
-        let Some(values) = listed.or(variant.get("enum").and_then(Value::as_array).map(Vec::as_slice)) else { return };
+        let Some(values) = listed.or(variant.get("enum").and_then(Value::as_array).map(Vec::as_slice)) else {
+            return;
+        };
         for value in values {
             names.push(value.clone());
             described.push(variant.get("description").cloned().unwrap_or_else(|| "".into()));
@@ -104,7 +112,9 @@ fn unit_choices(schema: &mut Map<String, Value>) {
 /// editors what there is.
 fn settings_of_choices(schema: &mut Map<String, Value>) {
     for key in ["anyOf", "oneOf"] {
-        let Some(Value::Array(variants)) = schema.get(key) else { continue };
+        let Some(Value::Array(variants)) = schema.get(key) else {
+            continue;
+        };
         let (settings, mut others): (Vec<Value>, Vec<Value>) = variants.iter().cloned().partition(is_variant);
         if settings.is_empty() {
             continue;
@@ -112,7 +122,9 @@ fn settings_of_choices(schema: &mut Map<String, Value>) {
         let mut properties = Map::new();
         for variant in settings {
             let description = variant.get("description").cloned();
-            let Some(Value::Object(variant)) = variant.get("properties") else { continue };
+            let Some(Value::Object(variant)) = variant.get("properties") else {
+                continue;
+            };
             for (name, value) in variant {
                 properties.insert(name.clone(), described(value.clone(), description.clone()));
             }
@@ -128,7 +140,11 @@ fn settings_of_choices(schema: &mut Map<String, Value>) {
         if others.is_empty() {
             schema.extend(merged.as_object().cloned().unwrap_or_default());
         } else {
-            let bare = if others.len() == 1 { others[0].clone() } else { json!({ "anyOf": others }) };
+            let bare = if others.len() == 1 {
+                others[0].clone()
+            } else {
+                json!({ "anyOf": others })
+            };
             others.extend([merged.clone(), Value::Bool(true)]);
             schema.insert("if".to_owned(), json!({ "type": "object" }));
             schema.insert("then".to_owned(), merged);
@@ -140,7 +156,9 @@ fn settings_of_choices(schema: &mut Map<String, Value>) {
 
 /// A choice by default without settings is shown by its name.
 fn bare_default(schema: &mut Map<String, Value>) {
-    let Some(Value::Object(default)) = schema.get("default") else { return };
+    let Some(Value::Object(default)) = schema.get("default") else {
+        return;
+    };
     let mut entries = default.iter();
     if let (Some((name, Value::Object(settings))), None) = (entries.next(), entries.next())
         && settings.is_empty()
@@ -159,7 +177,9 @@ fn is_variant(schema: &Value) -> bool {
 
 /// The schema with a description, if it has none of its own.
 fn described(schema: Value, description: Option<Value>) -> Value {
-    let (Some(description), Value::Object(mut object)) = (description, schema.clone()) else { return schema };
+    let (Some(description), Value::Object(mut object)) = (description, schema.clone()) else {
+        return schema;
+    };
     if object.contains_key("$ref") {
         object = Map::from_iter([("allOf".to_owned(), json!([object]))]);
     }
@@ -170,9 +190,13 @@ fn described(schema: Value, description: Option<Value>) -> Value {
 
 /// Line ends within a paragraph of a description are only those of the source.
 fn unwrap_lines(schema: &mut Map<String, Value>) {
-    let Some(Value::String(description)) = schema.get("description") else { return };
-    let paragraphs: Vec<String> =
-        description.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let Some(Value::String(description)) = schema.get("description") else {
+        return;
+    };
+    let paragraphs: Vec<String> = description
+        .split("\n\n")
+        .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
     let description = paragraphs.join("\n\n");
     schema.insert("description".to_owned(), description.clone().into());
     schema.insert("markdownDescription".to_owned(), description.into());
@@ -190,15 +214,18 @@ pub fn allow_references(schema: &mut Value) {
     let reference = reference_for(object);
     if let Some(Value::Array(any)) = object.get_mut("anyOf") {
         // One reference for all alternatives, not one for each.
-        let settings = any.iter_mut().filter(|schema| schema.as_object().is_some_and(|it| own_reference(it).is_none()));
+        let settings = any
+            .iter_mut()
+            .filter(|schema| schema.as_object().is_some_and(|it| own_reference(it).is_none()));
         settings.for_each(allow_references);
         any.extend(reference.map(|reference| json!({ "$ref": reference })));
         return;
     }
     below(object, &mut allow_references);
     let Some(reference) = reference else { return };
-    let (outside, inside): (Map<String, Value>, Map<String, Value>) =
-        std::mem::take(object).into_iter().partition(|(key, _)| ANNOTATIONS.contains(&key.as_str()));
+    let (outside, inside): (Map<String, Value>, Map<String, Value>) = std::mem::take(object)
+        .into_iter()
+        .partition(|(key, _)| ANNOTATIONS.contains(&key.as_str()));
     *object = outside;
     object.insert("anyOf".to_owned(), json!([inside, { "$ref": reference }]));
 }

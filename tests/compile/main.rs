@@ -1,0 +1,4 @@
+//! Pipelines as texts: what the compiler, the schema and the references say of them.
+#![allow(clippy::unwrap_used)]
+
+mod schema;

@@ -1,0 +1,194 @@
+//! Pipelines of the project, and compiling them in a known environment.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rlpipe_core::diagnostic::Diagnostics;
+use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
+use rlpipe_runtime::compile::{Outcome, Request, check_world, compile, load_data};
+use rlpipe_stages::KINDS;
+
+/// The project's folder.
+pub fn project() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_owned()
+}
+
+/// The pipelines that the project comes with, by their path from its folder.
+pub fn shipped_pipelines() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(project().join("pipelines"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| Path::new("pipelines").join(entry.file_name()))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "toml")
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Values of the variables that shipped pipelines ask for.
+fn shipped_environment(name: &str) -> Option<String> {
+    let value = match name {
+        "WORK_DIR" => "runs",
+        "MODEL_PATH" => "models/policy",
+        "DATA_PATH" => "data/train.jsonl",
+        "EVAL_DATA_PATH" => "data/test.jsonl",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+/// Compiles files of the project, seen from its folder.
+pub fn compile_files(files: &[PathBuf], overrides: &[&str]) -> Outcome {
+    compile(&Request {
+        files: files.to_vec(),
+        overrides: overrides.iter().map(|argument| (*argument).to_owned()).collect(),
+        environment: &shipped_environment,
+        working_folder: project(),
+        kinds: KINDS,
+    })
+}
+
+/// Compiles a text as a file of that name in a folder.
+///
+/// # Panics
+/// Where the file cannot be written.
+pub fn compile_text(folder: &Path, name: &str, text: &str) -> Outcome {
+    let written = std::fs::write(folder.join(name), text);
+    assert!(
+        written.is_ok(),
+        "cannot write `{name}` in `{}`: {written:?}",
+        folder.display()
+    );
+    compile(&Request {
+        files: vec![PathBuf::from(name)],
+        overrides: Vec::new(),
+        environment: &shipped_environment,
+        working_folder: folder.to_owned(),
+        kinds: KINDS,
+    })
+}
+
+/// The tree of a text, with what was found on the way.
+pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
+    let mut sources = Sources::default();
+    let id = sources.add(Source {
+        name: "text".to_owned(),
+        text: text.into(),
+        format,
+        folder: None,
+    });
+    let mut diagnostics = Diagnostics::default();
+    let tree = parse(&sources, id, &mut diagnostics);
+    (tree, diagnostics)
+}
+
+/// A pipeline of `tests/ui`, with what its leading comments say of how it is checked:
+///
+/// - `# base: FILE`: it is an overlay of this file; `base/base.yaml` where nothing is said, `none` for none;
+/// - `# with: FILE`: a further overlay;
+/// - `# set: PATH=VALUE`: a `--set` argument;
+/// - `# env: NAME=VALUE`: a variable of the environment;
+/// - `# pass: data` and `# pass: world`: looks at these, too;
+/// - `# also: CODE`: it has a second fault, which cannot be without the first.
+pub struct Case {
+    /// The name of the file in `tests/ui`.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+    directives: Vec<(String, String)>,
+}
+
+impl Case {
+    /// All cases, by name.
+    ///
+    /// # Panics
+    /// Where `tests/ui` cannot be read.
+    pub fn all() -> Vec<Case> {
+        let mut names: Vec<String> = std::fs::read_dir(Self::folder())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.ends_with(".yaml") || name.ends_with(".toml"))
+            .collect();
+        names.sort();
+        assert!(
+            !names.is_empty(),
+            "there are no cases in `{}`",
+            Self::folder().display()
+        );
+        names.into_iter().map(Self::read).collect()
+    }
+
+    /// Where cases lie, and what their relative paths start at.
+    pub fn folder() -> PathBuf {
+        project().join("tests/ui")
+    }
+
+    fn read(name: String) -> Case {
+        let text = std::fs::read_to_string(Self::folder().join(&name));
+        assert!(text.is_ok(), "`{name}` cannot be read");
+        let text = text.unwrap_or_default();
+        let comments = text.lines().map_while(|line| line.strip_prefix('#'));
+        let directives = comments.filter_map(|line| line.trim().split_once(": "));
+        let directives = directives
+            .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
+            .collect();
+        Case { name, text, directives }
+    }
+
+    /// Values of a directive, in order.
+    pub fn all_of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.directives
+            .iter()
+            .filter(move |(found, _)| found == key)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The code that it is a case of, as its name begins: none for those with several faults.
+    pub fn code(&self) -> Option<String> {
+        let stem = self.name.split(['.', '-']).next()?;
+        stem.starts_with("rl").then(|| stem.to_uppercase())
+    }
+
+    /// Checks it, with its own text or one that was changed, written in a folder that has what `tests/ui` has.
+    pub fn check(&self) -> Outcome {
+        self.check_in(&Self::folder())
+    }
+
+    /// The same, in another folder.
+    pub fn check_in(&self, folder: &Path) -> Outcome {
+        let environment: BTreeMap<&str, &str> = self
+            .all_of("env")
+            .filter_map(|assignment| assignment.split_once('='))
+            .collect();
+        let base = self.all_of("base").next().unwrap_or("base/base.yaml");
+        let files = [base]
+            .into_iter()
+            .filter(|base| *base != "none")
+            .chain([self.name.as_str()])
+            .chain(self.all_of("with"));
+        let mut outcome = compile(&Request {
+            files: files.map(PathBuf::from).collect(),
+            overrides: self.all_of("set").map(str::to_owned).collect(),
+            environment: &|name| environment.get(name).map(|value| (*value).to_owned()),
+            working_folder: folder.to_owned(),
+            kinds: KINDS,
+        });
+        if let Some(pipeline) = &outcome.pipeline {
+            if self.all_of("pass").any(|pass| pass == "world") {
+                check_world(pipeline, &mut outcome.diagnostics);
+            }
+            if self.all_of("pass").any(|pass| pass == "data") {
+                load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics);
+            }
+        }
+        outcome
+    }
+}
