@@ -144,7 +144,10 @@ impl Learner for TorchLearner {
             model: self.model.clone(),
             folder: convert::path_to_wire(folder)?,
         };
-        self.worker.call_done(Command::Export(command)).await
+        match self.worker.call(Command::Export(command)).await? {
+            Event::Saved(_) => Ok(()),
+            other => Err(self.worker.mismatch("export", &other)),
+        }
     }
 }
 
