@@ -244,8 +244,15 @@ pub fn write(folder: &Path, name: &str, layout: &Layout, leaves: &[Tensor], kind
     });
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let path = folder.join(name);
+    let failed = |error: &std::io::Error| Error::io("write", &path, error);
+    // The library renames a private temporary file into place; the result should have an ordinary file's permissions.
+    let ordinary = File::create(&path)
+        .and_then(|file| file.metadata())
+        .map_err(|error| failed(&error))?
+        .permissions();
     safetensors::serialize_to_file(views, Some(metadata), &path)
         .map_err(|error| Error(format!("cannot write `{}`: {error}", path.display())))?;
+    fs::set_permissions(&path, ordinary).map_err(|error| failed(&error))?;
     sync_and_hash(folder, name)
 }
 

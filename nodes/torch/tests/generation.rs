@@ -8,11 +8,17 @@ use rlpipe_torch::policy::Policy;
 use rlpipe_wire::v1;
 use rlpipe_wire::v1::FinishReason;
 
-fn with_slots(slots: u32) -> Policy {
+fn with_slots(slots: u32, dtype: &str, hidden: i64) -> Policy {
     let folder = init_folder(true);
-    let mut command = load_command(folder.path(), "float32", Some(3));
+    let path = folder.path().join("config.json");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let config = config.replace("\"hidden_size\":64", &format!("\"hidden_size\":{hidden}"));
+    std::fs::write(&path, config).unwrap();
+    let mut command = load_command(folder.path(), dtype, Some(3));
     command.engine.as_mut().unwrap().slots = slots;
-    Policy::load(&command, &cpu()).unwrap()
+    let policy = Policy::load(&command, &cpu()).unwrap();
+    assert_eq!(policy.network.config.hidden, hidden);
+    policy
 }
 
 /// Requests that differ in everything.
@@ -35,9 +41,15 @@ fn crowd() -> Vec<v1::Generate> {
 
 #[test]
 fn a_rollout_is_the_same_alone_and_among_others() {
-    for slots in [8, 32] {
+    for (slots, dtype, hidden) in [
+        (3, "float32", 64),
+        (8, "float32", 64),
+        (32, "float32", 128),
+        (32, "bfloat16", 64),
+    ] {
         let mut alone = Vec::new();
-        let mut policy = with_slots(slots);
+        let mut policy = with_slots(slots, dtype, hidden);
+        tch::set_num_threads(2);
         for command in crowd() {
             policy.generate(0, command).unwrap();
             alone.extend(drain(&mut policy).into_values());
@@ -62,10 +74,9 @@ fn a_rollout_is_the_same_alone_and_among_others() {
         };
         let forth: Vec<usize> = (0..12).collect();
         let back: Vec<usize> = forth.iter().rev().copied().collect();
-        // `swap_remove` above reorders a copy only; the ids are those of `crowd`.
-        assert!(alone == together(&forth, 0), "{slots} slots");
-        assert!(alone == together(&back, 0), "{slots} slots, backwards");
-        assert!(alone == together(&forth, 2), "{slots} slots, staggered");
+        assert!(alone == together(&forth, 0), "{dtype}, {slots} slots");
+        assert!(alone == together(&back, 0), "{dtype}, {slots} slots, backwards");
+        assert!(alone == together(&forth, 2), "{dtype}, {slots} slots, staggered");
     }
 }
 

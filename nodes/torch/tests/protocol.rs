@@ -338,10 +338,10 @@ async fn a_lost_driver_ends_the_worker_even_while_it_computes() {
 
 #[test]
 fn a_killed_driver_ends_the_worker() {
-    // `sh` stands for a driver that is killed before it listens to anything: a worker that hangs on a full socket queue.
+    // `sh` stands for the driver; the socket stays open and silent, so that only the parent's death can be noticed.
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("silent.sock");
-    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let script = format!(
         "{} unix:{} & echo $!; wait",
         env!("CARGO_BIN_EXE_rlpipe-worker"),
@@ -359,7 +359,7 @@ fn a_killed_driver_ends_the_worker() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(driver.stdout.take().unwrap()), &mut line).unwrap();
     let worker = format!("/proc/{}/status", line.trim());
     let runs = || std::fs::read_to_string(&worker).is_ok_and(|status| !status.contains("State:\tZ"));
-    std::thread::sleep(Duration::from_secs(2));
+    let _connection = listener.accept().unwrap();
     assert!(runs());
     driver.kill().unwrap();
     assert_eq!(driver.wait().unwrap().signal(), Some(9));

@@ -42,11 +42,11 @@ impl Cache {
         }
     }
 
-    /// Bytes that one slot takes.
+    /// Bytes that one slot takes, with the scratch of drawing a token (about five float64 a vocabulary entry).
     pub fn bytes_per_slot(network: &Network, context: i64) -> u64 {
         let config = &network.config;
         let values = 2 * config.layers * config.kv_heads * context * config.head_dim;
-        values as u64 * network.kind.elt_size_in_bytes() as u64 + 12 * config.vocabulary as u64
+        values as u64 * network.kind.elt_size_in_bytes() as u64 + 40 * config.vocabulary as u64
     }
 
     /// Copies a prompt's state into slots.

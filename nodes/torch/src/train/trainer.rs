@@ -25,6 +25,8 @@ pub struct Trainer {
     gradients: Vec<Tensor>,
     /// Packs since the last step.
     packs: u64,
+    /// Whether a pack failed after part of its gradient was added.
+    is_broken: bool,
 }
 
 impl Trainer {
@@ -35,6 +37,7 @@ impl Trainer {
             optimizer: AdamW::new(settings, master)?,
             gradients,
             packs: 0,
+            is_broken: false,
         })
     }
 
@@ -68,8 +71,10 @@ impl Trainer {
             );
         }
         self.packs += 1;
+        self.is_broken = true;
         let selected = Selected::new(&pack, true, wide(network.kind), network.device);
         if selected.count() == 0 {
+            self.is_broken = false;
             return Ok(vec![v1::SequenceSums::default(); pack.sequences.len()]);
         }
         let hidden = network
@@ -103,6 +108,7 @@ impl Trainer {
             let _ = sum.g_add_(&gradient.to_kind(wide(network.kind)));
         }
         let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).view([-1]))?;
+        self.is_broken = false;
         Ok(sums(&pack, &selected, loss, &report))
     }
 
@@ -110,6 +116,10 @@ impl Trainer {
     pub fn step(&mut self, master: &[Tensor], learning_rate: f64) -> Result<v1::OptimizerStepped> {
         if !(learning_rate >= 0.0 && learning_rate.is_finite()) {
             fail!("`learning_rate` is {learning_rate}, but at least 0 is needed");
+        }
+        if self.is_broken {
+            self.drop_gradients();
+            fail!("a pack of this step failed, so its gradient is not whole; send all packs of the step again");
         }
         let _no_grad = tch::no_grad_guard();
         let norms: Vec<Tensor> = self
@@ -138,6 +148,7 @@ impl Trainer {
             let _ = gradient.zero_();
         }
         self.packs = 0;
+        self.is_broken = false;
     }
 }
 

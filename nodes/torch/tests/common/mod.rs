@@ -15,7 +15,9 @@ pub fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// One thread: the tests run beside each other.
 pub fn cpu() -> Accelerator {
+    tch::set_num_threads(1);
     Accelerator {
         device: Device::Cpu,
         name: "cpu".to_owned(),
