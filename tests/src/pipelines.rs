@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
-use rlpipe_runtime::compile::{Outcome, Request, check_world, compile, load_data};
+use rlpipe_core::kind::ByteSize;
+use rlpipe_runtime::compile::{Machine, Outcome, Request, check_world_on, compile, load_data};
 use rlpipe_stages::KINDS;
 
 /// The project's folder.
@@ -95,6 +96,7 @@ pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
 /// - `# set: PATH=VALUE`: a `--set` argument;
 /// - `# env: NAME=VALUE`: a variable of the environment;
 /// - `# pass: data` and `# pass: world`: looks at these, too;
+/// - `# machine: no worker`: where that looks, the worker program is missing;
 /// - `# also: CODE`: it has a second fault, which cannot be without the first.
 pub struct Case {
     /// The name of the file in `tests/ui`.
@@ -157,7 +159,22 @@ impl Case {
         stem.starts_with("rl").then(|| stem.to_uppercase())
     }
 
-    /// Checks it, with its own text or one that was changed, written in a folder that has what `tests/ui` has.
+    /// A small machine without a card, the same wherever the tests run.
+    fn machine(&self) -> Machine {
+        let worker = match self.all_of("machine").any(|machine| machine == "no worker") {
+            true => Err("there is no program `rlpipe-worker` beside `rlpipe`".to_owned()),
+            false => Ok(()),
+        };
+        Machine {
+            nvidia_card: false,
+            cores: 4,
+            memory: Some(ByteSize(16 << 30)),
+            bfloat16: false,
+            worker,
+        }
+    }
+
+    /// Checks it.
     pub fn check(&self) -> Outcome {
         self.check_in(&Self::folder())
     }
@@ -183,7 +200,7 @@ impl Case {
         });
         if let Some(pipeline) = &outcome.pipeline {
             if self.all_of("pass").any(|pass| pass == "world") {
-                check_world(pipeline, &mut outcome.diagnostics);
+                check_world_on(pipeline, &self.machine(), &mut outcome.diagnostics);
             }
             if self.all_of("pass").any(|pass| pass == "data") {
                 load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics);

@@ -24,7 +24,7 @@ impl<'de> Deserialize<'de> for OnlyOne {
             1 => Ok(Self(1)),
             other => Err(de::Error::invalid_value(
                 de::Unexpected::Unsigned(other.into()),
-                &"1 (this version has: 1)",
+                &"1, which is all that this version has",
             )),
         }
     }

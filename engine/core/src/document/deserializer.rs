@@ -71,6 +71,7 @@ macro_rules! integers {
             }
             match as_integer(self.0).and_then(|value| <$type>::try_from(value).ok()) {
                 Some(value) => visitor.$visit(value),
+                None if as_integer(self.0).is_none() => Err(wrong_type(self.0, "a whole number")),
                 None if <$type>::MIN == 0 && <$type>::BITS == 64 => Err(wrong_type(self.0, "a whole number from 0")),
                 None if <$type>::BITS == 64 => Err(wrong_type(self.0, "a whole number")),
                 None => {

@@ -218,6 +218,7 @@ fn expected_words(expected: &dyn Expected) -> String {
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
         "f32" | "f64" => "a number".to_owned(),
         "enum" => "a choice by name, or with its settings".to_owned(),
+        _ if words.starts_with("a nonzero u") => "a whole number from 1".to_owned(),
         _ if words.starts_with("struct ") => "a mapping".to_owned(),
         _ if words.starts_with("enum ") => "a choice".to_owned(),
         _ => words,

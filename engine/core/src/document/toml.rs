@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::parse::{MAXIMUM_DEPTH, duplicate_key, number_out_of_range, too_deep};
 use super::source::{Range, SourceId};
 use super::tree::{Entry, Origin, Tree, Value};
+use super::yaml;
 use crate::diagnostic::{Diagnostic, Diagnostics, codes};
 
 pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: &mut Diagnostics) -> Option<Tree> {
@@ -35,8 +36,12 @@ pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: 
             diagnostics.push(
                 Diagnostic::error(&codes::RL0104, place, format!("`{written}` begins with a zero"))
                     .label_text("a number or text?")
-                    .note(format!("write `{}` if it is a number", written.trim_start_matches('0')))
-                    .fix("quote it if it is text", place, format!("\"{written}\"")),
+                    .note(format!("quote it if it is text: `\"{written}\"`"))
+                    .fix(
+                        "write the number without it",
+                        place,
+                        yaml::without_leading_zeros(written),
+                    ),
             );
         }
     }

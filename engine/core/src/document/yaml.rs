@@ -329,8 +329,8 @@ impl Build<'_> {
                 self.diagnostics.push(
                     Diagnostic::error(&codes::RL0104, range, format!("`{written}` begins with a zero"))
                         .label_text("a number or text?")
-                        .note(format!("write `{}` if it is a number", without_leading_zeros(written)))
-                        .fix("quote it if it is text", range, format!("\"{written}\"")),
+                        .note(format!("quote it if it is text: `\"{written}\"`"))
+                        .fix("write the number without it", range, without_leading_zeros(written)),
                 );
                 Value::Unresolved
             }
@@ -372,7 +372,7 @@ fn has_leading_zero(written: &str) -> bool {
     digits.len() > 1 && digits.starts_with('0') && is_whole_number(written)
 }
 
-fn without_leading_zeros(written: &str) -> String {
+pub(super) fn without_leading_zeros(written: &str) -> String {
     let sign = if written.starts_with('-') { "-" } else { "" };
     let digits = written.trim_start_matches(['-', '+']).trim_start_matches('0');
     format!("{sign}{}", if digits.is_empty() { "0" } else { digits })

@@ -3,7 +3,7 @@
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::kind::Role;
 
-use super::configs::near_divisors;
+use super::configs::{near_divisors, nearest_divisors};
 use super::pipeline::{Node, Pipeline};
 
 /// Checks the batch arithmetic.
@@ -11,7 +11,11 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (index, node, contract) in pipeline.live() {
         match contract.role {
             Role::AgentLoop { max_new_tokens, .. } => context(pipeline, node, max_new_tokens, diagnostics),
-            Role::Trainer { optimizer_steps, max_tokens_per_pack, .. } => {
+            Role::Trainer {
+                optimizer_steps,
+                max_tokens_per_pack,
+                ..
+            } => {
                 shares(pipeline, index, optimizer_steps, diagnostics);
                 packs(pipeline, index, max_tokens_per_pack, diagnostics);
             }
@@ -36,12 +40,18 @@ fn above<'a, T>(
 }
 
 fn context(pipeline: &Pipeline, node: &Node, max_new_tokens: u32, diagnostics: &mut Diagnostics) {
-    let (Some(engine), Some(sampler)) = (node.input("engine"), node.input("prompts")) else { return };
+    let (Some(engine), Some(sampler)) = (node.input("engine"), node.input("prompts")) else {
+        return;
+    };
     let engine = &pipeline.nodes[engine.node];
     let sampler = &pipeline.nodes[sampler.node];
     let role = |node: &Node| node.contract.as_ref().map(|contract| contract.role.clone());
-    let Some(Role::Engine { max_context_tokens, .. }) = role(engine) else { return };
-    let Some(Role::Sampler { max_prompt_tokens, .. }) = role(sampler) else { return };
+    let Some(Role::Engine { max_context_tokens, .. }) = role(engine) else {
+        return;
+    };
+    let Some(Role::Sampler { max_prompt_tokens, .. }) = role(sampler) else {
+        return;
+    };
     let response = node.range_of(&["sampling", "max_new_tokens"]);
     let Some(prompt) = max_prompt_tokens else {
         if max_new_tokens >= max_context_tokens {
@@ -51,13 +61,15 @@ fn context(pipeline: &Pipeline, node: &Node, max_new_tokens: u32, diagnostics: &
                     response,
                     format!("a response of {max_new_tokens} tokens leaves no room for a prompt in a context of {max_context_tokens}"),
                 )
-                .label(engine.range_of(&["max_context_tokens"]), "the context"),
+                .label_text("no room is left")
+                .label(engine.range_of(&["max_context_tokens"]), "the context")
+                .note("raise `max_context_tokens`, or lower `max_new_tokens`"),
             );
         }
         return;
     };
-    if prompt + max_new_tokens > max_context_tokens {
-        let wanted = prompt + max_new_tokens;
+    let wanted = u64::from(prompt) + u64::from(max_new_tokens);
+    if wanted > u64::from(max_context_tokens) {
         let place = engine.range_of(&["max_context_tokens"]);
         diagnostics.push(
             Diagnostic::error(
@@ -80,13 +92,21 @@ fn packs(pipeline: &Pipeline, trainer: usize, max_tokens_per_pack: u32, diagnost
         _ => None,
     });
     for (agent_loop, max_new_tokens) in loops {
-        let Some(sampler) = agent_loop.input("prompts").map(|endpoint| &pipeline.nodes[endpoint.node]) else { continue };
+        let Some(sampler) = agent_loop
+            .input("prompts")
+            .map(|endpoint| &pipeline.nodes[endpoint.node])
+        else {
+            continue;
+        };
         let prompt = match sampler.contract.as_ref().map(|contract| &contract.role) {
-            Some(Role::Sampler { max_prompt_tokens: Some(prompt), .. }) => *prompt,
+            Some(Role::Sampler {
+                max_prompt_tokens: Some(prompt),
+                ..
+            }) => *prompt,
             _ => 1,
         };
-        let longest = prompt + max_new_tokens;
-        if longest > max_tokens_per_pack {
+        let longest = u64::from(prompt) + u64::from(max_new_tokens);
+        if longest > u64::from(max_tokens_per_pack) {
             let place = node.range_of(&["max_tokens_per_pack"]);
             let mut diagnostic = Diagnostic::error(
                 &codes::RL0502,
@@ -94,8 +114,14 @@ fn packs(pipeline: &Pipeline, trainer: usize, max_tokens_per_pack: u32, diagnost
                 format!("a pack of {max_tokens_per_pack} tokens cannot hold a rollout of {longest}"),
             )
             .label_text(format!("at least {longest} are needed"))
-            .label(agent_loop.range_of(&["sampling", "max_new_tokens"]), format!("{max_new_tokens} response tokens"))
-            .label(sampler.range_of(&["max_prompt_tokens"]), format!("{prompt} prompt tokens"))
+            .label(
+                agent_loop.range_of(&["sampling", "max_new_tokens"]),
+                format!("{max_new_tokens} response tokens"),
+            )
+            .label(
+                sampler.range_of(&["max_prompt_tokens"]),
+                format!("{prompt} prompt tokens"),
+            )
             .note("a rollout is never cut: it must fit into one pack");
             if node.written(&["max_tokens_per_pack"]).is_some() {
                 diagnostic = diagnostic.fix(format!("make packs of {longest}"), place, longest.to_string());
@@ -116,9 +142,17 @@ fn shares(pipeline: &Pipeline, trainer: usize, optimizer_steps: u32, diagnostics
             continue;
         }
         let place = node.range_of(&["optimizer_steps"]);
-        let above = prompts_per_step.next_multiple_of(optimizer_steps);
-        let below = above - optimizer_steps;
-        let steps = if below > 0 { format!("`{below}` or `{above}`") } else { format!("`{above}`") };
+        let below = prompts_per_step - prompts_per_step % optimizer_steps;
+        let above = u64::from(below) + u64::from(optimizer_steps);
+        let steps = if below > 0 {
+            format!("`{below}` or `{above}`")
+        } else {
+            format!("`{above}`")
+        };
+        let nearest = nearest_divisors(prompts_per_step, optimizer_steps)
+            .first()
+            .copied()
+            .unwrap_or(1);
         diagnostics.push(
             Diagnostic::error(
                 &codes::RL0503,
@@ -127,10 +161,12 @@ fn shares(pipeline: &Pipeline, trainer: usize, optimizer_steps: u32, diagnostics
             )
             .label_text(format!("does not divide {prompts_per_step}"))
             .label(buffer.range_of(&["prompts_per_step"]), "groups in a train step")
-            .note(format!(
-                "values that work: `optimizer_steps` {}, or `prompts_per_step` {steps}",
-                near_divisors(prompts_per_step, optimizer_steps)
-            )),
+            .note(format!("or change `prompts_per_step` to a multiple of {optimizer_steps}, such as {steps}"))
+            .fix(
+                format!("use a divisor of {prompts_per_step}, such as {}", near_divisors(prompts_per_step, optimizer_steps)),
+                place,
+                nearest.to_string(),
+            ),
         );
     }
 }
@@ -154,10 +190,14 @@ fn samples(pipeline: &Pipeline, advantage: usize, wanted: u32, diagnostics: &mut
                 node.name, sampler.name
             ),
         )
-        .label(node.range_of(&["estimator"]), format!("needs at least {wanted} samples of a prompt"))
+        .label_text(format!("at least {wanted} are needed"))
+        .label(
+            node.range_of(&["estimator"]),
+            format!("needs at least {wanted} samples of a prompt"),
+        )
         .note("with one sample its advantage is always 0, and nothing is learnt");
         if sampler.written(&["samples_per_prompt"]).is_some() {
-            diagnostic = diagnostic.fix("8 is usual", place, "8");
+            diagnostic = diagnostic.fix("give each prompt 8, as is usual", place, "8");
         } else {
             diagnostic = diagnostic.note(format!("add `samples_per_prompt: 8` to `{}`", sampler.name));
         }

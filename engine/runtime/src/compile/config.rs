@@ -358,4 +358,3 @@ impl Rule {
         names
     }
 }
-

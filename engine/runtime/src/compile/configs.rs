@@ -49,22 +49,54 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("cpu_memory_per_worker", "host_memory_per_worker"),
 ];
 
+/// Larger pools are a slip of the finger.
+const MAXIMUM_WORKERS: u64 = 1 << 16;
+
 /// Decodes the whole tree.
-pub fn decode_all(tree: &Tree, variables: Variables, kinds: &'static [Kind], diagnostics: &mut Diagnostics) -> Pipeline {
+pub fn decode_all(
+    tree: &Tree,
+    variables: Variables,
+    kinds: &'static [Kind],
+    diagnostics: &mut Diagnostics,
+) -> Pipeline {
     let run = match tree.get("run") {
         Some(section) => decode_section::<RunConfig>(section, &["run"], diagnostics),
         None => None,
     };
     for required in ["name", "run", "pools", "models", "nodes"] {
         if tree.get(required).is_none() {
-            let start = Range { end: tree.range.start, ..tree.range };
-            diagnostics.push(Diagnostic::error(&codes::RL0210, start, format!("the key `{required}` is missing")));
+            let start = Range {
+                end: tree.range.start,
+                ..tree.range
+            };
+            let what = match required {
+                "name" => "it names the run and its folder: `name: my_run`",
+                "run" => "it says where and how long to run: `run: { work_dir: runs, total_steps: 100 }`",
+                "pools" => "it says what workers compute on: `pools: { local: { accelerator: auto } }`",
+                "models" => "it says which models there are: `models: { policy: { path: a Hugging Face folder } }`",
+                _ => "it holds the graph: a name, a `type` and settings for each node",
+            };
+            diagnostics
+                .push(Diagnostic::error(&codes::RL0210, start, format!("the key `{required}` is missing")).note(what));
         }
     }
     if let (Some(run), Some(entry)) = (&run, tree.entry("run")) {
         run_length(run, entry, diagnostics);
     }
     let pools = sections::<PoolConfig>(tree, "pools", diagnostics);
+    for (name, pool) in &pools {
+        let workers = pool.config.as_ref().map_or(0, PoolConfig::workers);
+        if workers > MAXIMUM_WORKERS {
+            diagnostics.push(
+                Diagnostic::error(
+                    &codes::RL0205,
+                    pool.key_range,
+                    format!("the pool `{name}` has {workers} workers, and a pool may have {MAXIMUM_WORKERS}"),
+                )
+                .label_text("`nodes` times `workers_per_node` is too much"),
+            );
+        }
+    }
     let models = sections::<ModelConfig>(tree, "models", diagnostics);
     for (name, model) in &models {
         model_source(name, model, tree, diagnostics);
@@ -98,7 +130,7 @@ fn name(tree: &Tree, diagnostics: &mut Diagnostics) -> Option<String> {
         }
         _ => "`name` is a text",
     };
-    diagnostics.push(Diagnostic::error(&codes::RL0205, value.range, fault));
+    diagnostics.push(Diagnostic::error(&codes::RL0205, value.range, fault).label_text("cannot be a folder's name"));
     None
 }
 
@@ -111,6 +143,7 @@ fn run_length(run: &RunConfig, entry: &rlpipe_core::document::Entry, diagnostics
                 at("total_steps").unwrap_or(entry.key_range),
                 format!("`total_steps: {steps}` and `total_epochs: {epochs}` both say how long the run is"),
             )
+            .label_text("this says it")
             .label(at("total_epochs").unwrap_or(entry.key_range), "and so does this")
             .note("leave one of them out"),
         ),
@@ -125,18 +158,29 @@ fn run_length(run: &RunConfig, entry: &rlpipe_core::document::Entry, diagnostics
 fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnostics: &mut Diagnostics) {
     let Some(config) = &model.config else { return };
     let written = |key: &str| {
-        tree.at(&["models".into(), name.into(), key.into()]).key_range.unwrap_or(model.key_range)
+        tree.at(&["models".into(), name.into(), key.into()])
+            .key_range
+            .unwrap_or(model.key_range)
     };
     match (&config.path, &config.init) {
         (Some(_), Some(_)) => diagnostics.push(
-            Diagnostic::error(&codes::RL0209, written("path"), format!("the model `{name}` has both `path` and `init`"))
-                .label(written("init"), "a folder and a model from nothing exclude each other")
-                .note("leave one of them out"),
+            Diagnostic::error(
+                &codes::RL0209,
+                written("path"),
+                format!("the model `{name}` has both `path` and `init`"),
+            )
+            .label_text("a folder")
+            .label(written("init"), "and a model from nothing")
+            .note("leave one of them out"),
         ),
         // A path that a missing variable left open was reported.
         (None, None) if tree.at(&["models".into(), name.into(), "path".into()]).depth < 3 => diagnostics.push(
-            Diagnostic::error(&codes::RL0209, model.key_range, format!("the model `{name}` has neither `path` nor `init`"))
-                .note("`path` names a Hugging Face folder, `init` builds a small model from nothing"),
+            Diagnostic::error(
+                &codes::RL0209,
+                model.key_range,
+                format!("the model `{name}` has neither `path` nor `init`"),
+            )
+            .note("`path` names a Hugging Face folder, `init` builds a small model from nothing"),
         ),
         _ => {}
     }
@@ -148,7 +192,9 @@ fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnosti
         ] {
             if whole.get() % parts.get() != 0 {
                 let range = |key: &str| {
-                    tree.at(&["models".into(), name.into(), "init".into(), key.into()]).tree.range
+                    tree.at(&["models".into(), name.into(), "init".into(), key.into()])
+                        .tree
+                        .range
                 };
                 diagnostics.push(
                     Diagnostic::error(
@@ -156,8 +202,12 @@ fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnosti
                         range(part_key),
                         format!("`{part_key}: {parts}` does not divide `{whole_key}: {whole}`"),
                     )
+                    .label_text(format!("does not divide {whole}"))
                     .label(range(whole_key), "to be divided")
-                    .note(format!("divisors of {whole} near {parts} are {}", near_divisors(whole.get(), parts.get()))),
+                    .note(format!(
+                        "divisors of {whole} near {parts}: {}",
+                        near_divisors(whole.get(), parts.get())
+                    )),
                 );
             }
         }
@@ -166,10 +216,25 @@ fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnosti
 
 /// The divisors of `whole` nearest to `wanted`, as a list.
 pub fn near_divisors(whole: u32, wanted: u32) -> String {
-    let mut divisors: Vec<u32> = (1..=whole).filter(|part| whole.is_multiple_of(*part)).collect();
-    divisors.sort_by_key(|divisor| divisor.abs_diff(wanted));
+    let divisors = nearest_divisors(whole, wanted);
+    divisors
+        .iter()
+        .map(|divisor| format!("`{divisor}`"))
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+/// The one or two divisors of `whole` nearest to `wanted`, nearest first.
+pub fn nearest_divisors(whole: u32, wanted: u32) -> Vec<u32> {
+    let root = whole.isqrt();
+    let pairs = (1..=root)
+        .filter(|part| whole.is_multiple_of(*part))
+        .flat_map(|part| [part, whole / part]);
+    let mut divisors: Vec<u32> = pairs.collect();
+    divisors.sort_by_key(|divisor| (divisor.abs_diff(wanted), *divisor));
+    divisors.dedup();
     divisors.truncate(2);
-    divisors.iter().map(|divisor| format!("`{divisor}`")).collect::<Vec<_>>().join(" and ")
+    divisors
 }
 
 fn mapping<'a>(tree: &'a Tree, key: &str, diagnostics: &mut Diagnostics) -> &'a [rlpipe_core::document::Entry] {
@@ -184,12 +249,22 @@ fn mapping<'a>(tree: &'a Tree, key: &str, diagnostics: &mut Diagnostics) -> &'a 
     section.entries()
 }
 
-fn sections<T: DeserializeOwned>(tree: &Tree, key: &str, diagnostics: &mut Diagnostics) -> BTreeMap<String, Section<T>> {
+fn sections<T: DeserializeOwned>(
+    tree: &Tree,
+    key: &str,
+    diagnostics: &mut Diagnostics,
+) -> BTreeMap<String, Section<T>> {
     mapping(tree, key, diagnostics)
         .iter()
         .map(|entry| {
             let config = decode_section::<T>(&entry.value, &[key, &entry.key], diagnostics);
-            (entry.key.clone(), Section { key_range: entry.key_range, config })
+            (
+                entry.key.clone(),
+                Section {
+                    key_range: entry.key_range,
+                    config,
+                },
+            )
         })
         .collect()
 }
@@ -198,8 +273,8 @@ fn decode_section<T: DeserializeOwned>(tree: &Tree, path: &[&str], diagnostics: 
     match decode::<T>(tree, &[]) {
         Ok(config) => Some(config),
         Err(faults) => {
-            for fault in faults {
-                diagnostics.push(report(&fault, path, tree, &|tree| decode::<T>(tree, &[]).err()));
+            for fault in first_causes(&faults) {
+                diagnostics.push(report(fault, path, tree, &|tree| decode::<T>(tree, &[]).err()));
             }
             None
         }
@@ -221,23 +296,27 @@ fn node(name: &str, key_range: Range, tree: &Tree, kinds: &'static [Kind], diagn
     let Some(type_tree) = tree.get("type") else {
         diagnostics.push(
             Diagnostic::error(&codes::RL0208, key_range, format!("the node `{name}` has no `type`"))
+                .label_text("what kind of node is this?")
                 .note(format!("kinds are {}", quoted(&names().collect::<Vec<_>>()))),
         );
         return node;
     };
     let Some(found) = type_tree.as_text() else {
         if type_tree.value != Value::Unresolved {
-            diagnostics.push(Diagnostic::error(&codes::RL0207, type_tree.range, "`type` is the name of a kind"));
+            diagnostics.push(Diagnostic::error(
+                &codes::RL0207,
+                type_tree.range,
+                "`type` is the name of a kind",
+            ));
         }
         return node;
     };
     node.kind = kinds.iter().find(|kind| kind.name == found);
     let Some(kind) = node.kind else {
         let near = nearest(found, names());
-        let mut diagnostic =
-            Diagnostic::error(&codes::RL0207, type_tree.range, format!("there is no kind `{found}`"))
-                .label_text("unknown kind")
-                .note(format!("kinds are {}", quoted(&names().collect::<Vec<_>>())));
+        let mut diagnostic = Diagnostic::error(&codes::RL0207, type_tree.range, format!("there is no kind `{found}`"))
+            .label_text("unknown kind")
+            .note(format!("kinds are {}", quoted(&names().collect::<Vec<_>>())));
         if let Some(best) = near.first() {
             diagnostic = diagnostic.fix(format!("did you mean `{best}`?"), type_tree.range, *best);
         }
@@ -250,12 +329,51 @@ fn node(name: &str, key_range: Range, tree: &Tree, kinds: &'static [Kind], diagn
             node.config = Some(config);
         }
         Err(faults) => {
-            for fault in faults {
-                diagnostics.push(report(&fault, &["nodes", name], tree, &|tree| (kind.decode)(tree).err()));
+            for fault in first_causes(&faults) {
+                let mut diagnostic = report(fault, &["nodes", name], tree, &|tree| (kind.decode)(tree).err());
+                if matches!(fault.what, What::Missing { .. }) {
+                    diagnostic =
+                        diagnostic.note(format!("`rlpipe kinds {}` shows the settings of this kind", kind.name));
+                    if fault.path.is_empty() {
+                        diagnostic.primary.range = key_range;
+                    }
+                }
+                diagnostics.push(diagnostic);
             }
         }
     }
     node
+}
+
+/// Faults without those that follow from another: a key that is missing because it is misspelt.
+pub fn first_causes(faults: &[Fault]) -> impl Iterator<Item = &Fault> {
+    let follows = |fault: &Fault| match &fault.what {
+        What::Missing { key } => faults.iter().any(|other| stands_for(other, key, &fault.path)),
+        _ => false,
+    };
+    faults.iter().filter(move |fault| !follows(fault))
+}
+
+/// Whether a fault is an unknown key in the mapping of that path which means `wanted`.
+fn stands_for(fault: &Fault, wanted: &str, parent: &[Segment]) -> bool {
+    let What::UnknownKey { key, expected } = &fault.what else {
+        return false;
+    };
+    let here = fault.path.split_last().is_some_and(|(_, path)| path == parent);
+    here && meant(key, expected) == Some(wanted)
+}
+
+/// The key that an unknown one means: another system's name for it, or the nearest.
+fn meant<'a>(key: &str, expected: &'a [String]) -> Option<&'a str> {
+    other_name(key, expected).or_else(|| nearest(key, expected.iter().map(String::as_str)).first().copied())
+}
+
+/// What another system's name for a key is called here, where it is known.
+fn other_name<'a>(key: &str, expected: &'a [String]) -> Option<&'a str> {
+    let (_, ours) = OTHER_NAMES
+        .iter()
+        .find(|(theirs, ours)| *theirs == key && expected.iter().any(|name| name == ours))?;
+    expected.iter().find(|name| name == ours).map(String::as_str)
 }
 
 /// A fault as a diagnostic. `decode` tells whether a changed tree has faults: it finds where a misplaced key belongs.
@@ -274,30 +392,36 @@ pub fn report(
         What::UnknownKey { key, expected } => unknown_key(fault, key, expected, &place, tree, decode),
         What::UnknownVariant { found, expected } => {
             let near = nearest(found, expected.iter().map(String::as_str));
-            let diagnostic =
-                Diagnostic::error(&codes::RL0202, fault.range, format!("`{found}` is not a choice for `{}`", choice_place(&whole, found)))
-                    .note(format!("this version has: {}", quoted(expected)));
+            let diagnostic = Diagnostic::error(
+                &codes::RL0202,
+                fault.range,
+                format!("`{found}` is not a choice for `{}`", choice_place(&whole, found)),
+            )
+            .label_text("unknown choice")
+            .note(format!("this version has: {}", quoted(expected)));
             match near.first() {
                 Some(best) => diagnostic.fix(format!("did you mean `{best}`?"), fault.range, *best),
                 None => diagnostic,
             }
         }
-        What::Missing { key } => {
-            Diagnostic::error(&codes::RL0203, fault.range, format!("`{whole}` has no `{key}`"))
-                .label_text(format!("`{key}` is missing"))
-        }
+        What::Missing { key } => Diagnostic::error(&codes::RL0203, fault.range, format!("`{whole}` has no `{key}`"))
+            .label_text(format!("`{key}` is missing")),
         What::WrongType { found, expected } => Diagnostic::error(
             &codes::RL0204,
             fault.range,
             format!("`{whole}` must be {expected}, and is {found}"),
         )
         .label_text(format!("expected {expected}")),
-        What::Invalid(message) => Diagnostic::error(&codes::RL0205, fault.range, format!("`{whole}`: {message}")),
+        What::Invalid(message) => {
+            Diagnostic::error(&codes::RL0205, fault.range, format!("`{whole}`: {message}")).label_text("this cannot be")
+        }
     }
 }
 
 fn choice_place<'a>(whole: &'a str, found: &str) -> &'a str {
-    whole.strip_suffix(found).map_or(whole, |parent| parent.trim_end_matches('.'))
+    whole
+        .strip_suffix(found)
+        .map_or(whole, |parent| parent.trim_end_matches('.'))
 }
 
 fn unknown_key(
@@ -310,12 +434,15 @@ fn unknown_key(
 ) -> Diagnostic {
     let range = fault.key_range.unwrap_or(fault.range);
     let parent = &fault.path[..fault.path.len().saturating_sub(1)];
-    let parent_text = if parent.is_empty() { place.to_owned() } else { format!("{place}.{}", path_text(parent)) };
-    let other = OTHER_NAMES.iter().find(|(theirs, ours)| *theirs == key && expected.iter().any(|name| name == ours));
-    if let Some((_, ours)) = other {
+    let parent_text = if parent.is_empty() {
+        place.to_owned()
+    } else {
+        format!("{place}.{}", path_text(parent))
+    };
+    if let Some(ours) = other_name(key, expected) {
         return Diagnostic::error(&codes::RL0206, range, format!("`{key}` is called `{ours}` here"))
             .label_text(format!("unknown key in `{parent_text}`"))
-            .fix(format!("write `{ours}`"), range, *ours);
+            .fix(format!("write `{ours}`"), range, ours);
     }
     let diagnostic = Diagnostic::error(&codes::RL0201, range, format!("unknown key `{key}` in `{parent_text}`"));
     let near = nearest(key, expected.iter().map(String::as_str));
@@ -326,34 +453,55 @@ fn unknown_key(
             .fix(format!("did you mean `{best}`?"), range, *best);
     }
     if let Some(home) = home_of(&fault.path, tree, decode) {
-        let home = if home.is_empty() { place.to_owned() } else { format!("{place}.{}", path_text(&home)) };
-        return diagnostic.label_text("misplaced key").note(format!("it belongs in `{home}`"));
+        let home = if home.is_empty() {
+            place.to_owned()
+        } else {
+            format!("{place}.{}", path_text(&home))
+        };
+        return diagnostic
+            .label_text("misplaced key")
+            .note(format!("it belongs in `{home}`"));
     }
-    diagnostic.label_text("unknown key").note(format!("keys here are {}", quoted(expected)))
+    diagnostic
+        .label_text("unknown key")
+        .note(format!("keys here are {}", quoted(expected)))
 }
 
 /// The mapping of the same tree in which the key would be known.
-fn home_of(
-    path: &[Segment],
-    tree: &Tree,
-    decode: &dyn Fn(&Tree) -> Option<Vec<Fault>>,
-) -> Option<Vec<Segment>> {
-    let (Segment::Key(key), parent) = path.split_last()? else { return None };
+fn home_of(path: &[Segment], tree: &Tree, decode: &dyn Fn(&Tree) -> Option<Vec<Fault>>) -> Option<Vec<Segment>> {
+    let (Segment::Key(key), parent) = path.split_last()? else {
+        return None;
+    };
     let mut moved = tree.clone();
     let value = moved.remove(path)?;
-    let entry = rlpipe_core::document::Entry { key: key.clone(), key_range: value.range, value };
+    let entry = rlpipe_core::document::Entry {
+        key: key.clone(),
+        key_range: value.range,
+        value,
+    };
     let mut homes = Vec::new();
     mappings(&moved, &mut Vec::new(), &mut homes);
     homes.into_iter().filter(|home| home != parent).find(|home| {
         let mut candidate = moved.clone();
-        let Some(Tree { value: Value::Map(entries), .. }) = candidate.at_mut(home) else { return false };
+        let Some(Tree {
+            value: Value::Map(entries),
+            ..
+        }) = candidate.at_mut(home)
+        else {
+            return false;
+        };
         if entries.iter().any(|existing| existing.key == *key) {
             return false;
         }
         entries.push(entry.clone());
         let mut at = home.clone();
         at.push(Segment::Key(key.clone()));
-        let known = |fault: &Fault| !matches!(fault.what, What::UnknownKey { .. } | What::UnknownVariant { .. }) || !at.starts_with(&fault.path);
+        let known = |fault: &Fault| match fault.what {
+            What::UnknownKey { .. } | What::UnknownVariant { .. } => !at.starts_with(&fault.path),
+            // A choice with two names is no home either.
+            What::Invalid(_) => fault.path != *home,
+            _ => true,
+        };
         decode(&candidate).is_none_or(|faults| faults.iter().all(known))
     })
 }

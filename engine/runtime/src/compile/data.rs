@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rlpipe_core::data::{Message, Row};
 use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
-use rlpipe_core::document::{Format, Range, Source, SourceId, Sources};
+use rlpipe_core::document::{Format, Origin, Range, Source, SourceId, Sources};
 use rlpipe_core::kind::{OverLong, PortType, Role, Target};
-use rlpipe_text::{InitSpec, Tokenizer, init_folder};
+use rlpipe_text::{InitSpec, TextError, Tokenizer, init_folder};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -16,7 +16,7 @@ use super::config::{InitConfig, InitTokenizer, ModelConfig};
 use super::pipeline::{Node, Pipeline};
 use crate::plan::hex;
 
-/// Faulty rows of a file that are shown one by one; the rest is counted.
+/// Faulty rows of a file that are shown one by one, no two with the same words; the rest is counted.
 const SHOWN: usize = 5;
 
 /// What the data sets hold.
@@ -36,9 +36,21 @@ pub struct Data {
 pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagnostics) -> Data {
     let mut data = Data::default();
     for (index, sampler, contract) in pipeline.live() {
-        let Role::Sampler { dataset, max_prompt_tokens, over_long, .. } = &contract.role else { continue };
-        let Some(needs) = needs(pipeline, index, *max_prompt_tokens, diagnostics) else { continue };
-        let Some(tokenizer) = tokenizer(pipeline, &needs.model, &mut data, diagnostics) else { continue };
+        let Role::Sampler {
+            dataset,
+            max_prompt_tokens,
+            over_long,
+            ..
+        } = &contract.role
+        else {
+            continue;
+        };
+        let Some(needs) = needs(pipeline, index, *max_prompt_tokens, diagnostics) else {
+            continue;
+        };
+        let Some(tokenizer) = tokenizer(pipeline, &needs.model, &mut data, diagnostics) else {
+            continue;
+        };
         let place = sampler.range_of(&["dataset", "path"]);
         let mut reader = Reader {
             sampler,
@@ -48,9 +60,16 @@ pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagno
             tokenizer: &tokenizer,
             source: None,
             faults: BTreeMap::new(),
+            scratch: is_scratch(pipeline, &needs.model).then_some(needs.model.as_str()),
             skipped: 0,
         };
-        let rows = reader.read(&dataset.path, dataset.sample_ratio, sources, diagnostics, &mut data.fingerprints);
+        let rows = reader.read(
+            &dataset.path,
+            dataset.sample_ratio,
+            sources,
+            diagnostics,
+            &mut data.fingerprints,
+        );
         data.skipped.insert(sampler.name.clone(), reader.skipped);
         data.rows.insert(sampler.name.clone(), Arc::new(rows));
     }
@@ -59,14 +78,20 @@ pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagno
 
 /// Train steps of `epochs` passes over the training prompts; none where there is not exactly one training sampler.
 pub fn steps_of_epochs(pipeline: &Pipeline, data: &Data, epochs: u64) -> Option<u64> {
-    let (trainer, _, _) = pipeline.live().find(|(_, _, contract)| matches!(contract.role, Role::Trainer { .. }))?;
+    let (trainer, _, _) = pipeline
+        .live()
+        .find(|(_, _, contract)| matches!(contract.role, Role::Trainer { .. }))?;
     let upstream = pipeline.upstream(trainer);
-    let prompts_per_step = upstream.iter().find_map(|index| match pipeline.nodes[*index].contract.as_ref()?.role {
-        Role::Buffer { prompts_per_step, .. } => Some(u64::from(prompts_per_step)),
-        _ => None,
-    })?;
-    let samplers: Vec<usize> =
-        upstream.iter().filter_map(|index| Some(pipeline.nodes[*index].input("prompts")?.node)).collect();
+    let prompts_per_step = upstream
+        .iter()
+        .find_map(|index| match pipeline.nodes[*index].contract.as_ref()?.role {
+            Role::Buffer { prompts_per_step, .. } => Some(u64::from(prompts_per_step)),
+            _ => None,
+        })?;
+    let samplers: Vec<usize> = upstream
+        .iter()
+        .filter_map(|index| Some(pipeline.nodes[*index].input("prompts")?.node))
+        .collect();
     let [sampler] = samplers.as_slice() else { return None };
     let rows = data.rows.get(&pipeline.nodes[*sampler].name)?.len() as u64;
     Some((rows * epochs / prompts_per_step).max(1))
@@ -95,7 +120,12 @@ fn needs(pipeline: &Pipeline, sampler: usize, declared: Option<u32>, diagnostics
     };
     let mut model: Option<(String, Range)> = None;
     for (_, node, contract) in pipeline.live() {
-        for endpoint in node.inputs.values().flatten().filter(|endpoint| endpoint.node == sampler) {
+        for endpoint in node
+            .inputs
+            .values()
+            .flatten()
+            .filter(|endpoint| endpoint.node == sampler)
+        {
             let reads = match (&contract.role, endpoint.port_type) {
                 (Role::AgentLoop { max_new_tokens, .. }, PortType::Prompts) => {
                     let engine = &pipeline.nodes[node.input("engine")?.node];
@@ -118,9 +148,13 @@ fn needs(pipeline: &Pipeline, sampler: usize, declared: Option<u32>, diagnostics
                     Diagnostic::error(
                         &codes::RL0316,
                         endpoint.range,
-                        format!("`{}` feeds the models `{known}` and `{reads}`", pipeline.nodes[sampler].name),
+                        format!(
+                            "`{}` feeds the models `{known}` and `{reads}`",
+                            pipeline.nodes[sampler].name
+                        ),
                     )
-                    .label(*range, "the other one")
+                    .label_text("for one of them")
+                    .label(*range, "for the other")
                     .note("their tokenizers differ: give each its own sampler of the same data set"),
                 ),
                 _ => model = Some((reads, endpoint.range)),
@@ -134,13 +168,19 @@ fn needs(pipeline: &Pipeline, sampler: usize, declared: Option<u32>, diagnostics
 
 fn model_of(node: &Node) -> Option<String> {
     let uses = node.contract.iter().flat_map(|contract| &contract.uses);
-    uses.into_iter().find(|used| used.target == Target::Model).map(|used| used.name.clone())
+    uses.into_iter()
+        .find(|used| used.target == Target::Model)
+        .map(|used| used.name.clone())
 }
 
 fn feeds_a_judger(pipeline: &Pipeline, sampler: usize) -> bool {
     pipeline.live().any(|(index, _, contract)| {
-        matches!(contract.role, Role::Judger { needs_ground_truth: true })
-            && pipeline.upstream(index).contains(&sampler)
+        matches!(
+            contract.role,
+            Role::Judger {
+                needs_ground_truth: true
+            }
+        ) && pipeline.upstream(index).contains(&sampler)
     })
 }
 
@@ -175,10 +215,21 @@ fn tokenizer(
         Err(error) => {
             let key = if config.init.is_some() { "init" } else { "path" };
             let range = pipeline.range_of(&["models", model, key]).unwrap_or(section.key_range);
-            diagnostics.push(Diagnostic::error(&codes::RL1103, range, format!("the model `{model}`: {error}")));
+            diagnostics.push(
+                Diagnostic::error(&codes::RL1103, range, format!("the model `{model}`: {error}"))
+                    .label_text("cannot be used"),
+            );
             None
         }
     }
+}
+
+fn is_scratch(pipeline: &Pipeline, model: &str) -> bool {
+    pipeline
+        .models
+        .get(model)
+        .and_then(|model| model.config.as_ref())
+        .is_some_and(|config| config.init.is_some())
 }
 
 /// The tokenizer of a model from nothing, by way of a folder that is gone afterwards.
@@ -222,7 +273,10 @@ pub fn init_model(folder: &Path, init: &InitConfig) -> Result<(), String> {
 
 /// Where a model's folder is: its path, or the folder in which a model from nothing is to be written.
 pub fn model_folder(config: &ModelConfig, init_folder: PathBuf) -> PathBuf {
-    config.path.as_ref().map_or(init_folder, |path| path.as_path().to_owned())
+    config
+        .path
+        .as_ref()
+        .map_or(init_folder, |path| path.as_path().to_owned())
 }
 
 /// A row as it is in the file. Other keys are left alone.
@@ -238,7 +292,10 @@ struct RawRow {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`prompt` must be a text, or a list of messages with `role` and `content`")]
+#[serde(
+    untagged,
+    expecting = "`prompt` must be a text, or a list of messages with `role` and `content`"
+)]
 enum RawPrompt {
     Text(String),
     Messages(Vec<Message>),
@@ -258,6 +315,15 @@ enum RawTruth {
     Number(f64),
 }
 
+/// Faulty rows with the same code.
+#[derive(Default)]
+struct Faults {
+    /// Those that are shown.
+    shown: Vec<Diagnostic>,
+    /// How many are not.
+    hidden: usize,
+}
+
 struct Reader<'a> {
     sampler: &'a Node,
     /// Where the sampler names the file.
@@ -268,7 +334,9 @@ struct Reader<'a> {
     /// The file, once a row of it is faulty.
     source: Option<SourceId>,
     /// Faulty rows by code.
-    faults: BTreeMap<&'static str, usize>,
+    faults: BTreeMap<&'static str, Faults>,
+    /// The model's name, where its folder was only made to read the tokenizer from.
+    scratch: Option<&'a str>,
     skipped: u64,
 }
 
@@ -287,7 +355,11 @@ impl Reader<'_> {
                 // A file that is not there is RL11's to report.
                 if error.kind() != std::io::ErrorKind::NotFound {
                     let message = format!("cannot read `{}`: {error}", path.display());
-                    diagnostics.push(Diagnostic::error(&codes::RL1001, self.place, message));
+                    diagnostics.push(
+                        Diagnostic::error(&codes::RL1001, self.place, message)
+                            .label_text("not a data set")
+                            .note("a data set is a JSONL file: UTF-8, a row on each line"),
+                    );
                 }
                 return Vec::new();
             }
@@ -305,14 +377,14 @@ impl Reader<'_> {
                 Ok(Some(row)) => rows.push(Arc::new(row)),
                 Ok(None) => self.skipped += 1,
                 Err((code, message, note)) => {
-                    let shown = self.faults.entry(code.id).or_insert(0);
-                    *shown += 1;
-                    if *shown > SHOWN {
+                    let faults = self.faults.entry(code.id).or_default();
+                    if faults.shown.len() == SHOWN || faults.shown.iter().any(|shown| shown.message == message) {
+                        faults.hidden += 1;
                         continue;
                     }
                     let id = *self.source.get_or_insert_with(|| {
                         sources.add(Source {
-                            name: path.display().to_string(),
+                            name: shown_path(path, sources),
                             text: text.as_str().into(),
                             format: Format::BuiltIn,
                             folder: None,
@@ -321,7 +393,7 @@ impl Reader<'_> {
                     let range = Range::new(id, *start as u32, (start + line.trim_end().len()) as u32);
                     let diagnostic = Diagnostic::error(code, range, message)
                         .label(self.place, format!("`{}` reads this file", self.sampler.name));
-                    diagnostics.push(match note {
+                    faults.shown.push(match note {
                         Some(note) => diagnostic.note(note),
                         None => diagnostic,
                     });
@@ -329,28 +401,32 @@ impl Reader<'_> {
             }
         }
         self.conclude(path, used, rows.len(), diagnostics);
+        for mut faults in std::mem::take(&mut self.faults).into_values() {
+            if let Some(last) = faults.shown.last_mut().filter(|_| faults.hidden > 0) {
+                let have = if faults.hidden == 1 { "row has" } else { "rows have" };
+                last.notes.push(format!("{} more {have} such a fault", faults.hidden));
+            }
+            diagnostics.extend(faults.shown);
+        }
         rows
     }
 
     /// What is to be said of the file as a whole.
     fn conclude(&self, path: &Path, used: usize, kept: usize, diagnostics: &mut Diagnostics) {
-        for (code, count) in &self.faults {
-            if *count > SHOWN {
-                let more = count - SHOWN;
-                let code = rlpipe_core::diagnostic::code(code).unwrap_or(&codes::RL1002);
-                diagnostics.push(Diagnostic::error(
-                    code,
-                    self.place,
-                    format!("{more} more rows of `{}` have the same fault", path.display()),
-                ));
-            }
-        }
         if kept == 0 && self.faults.is_empty() {
             let message = match used {
                 0 => format!("`{}` has no rows", path.display()),
-                _ => format!("none of the {used} rows of `{}` has a prompt that is short enough", path.display()),
+                _ => format!(
+                    "none of the {used} rows of `{}` has a prompt that is short enough",
+                    path.display()
+                ),
             };
-            diagnostics.push(Diagnostic::error(&codes::RL1005, self.place, message));
+            let mut diagnostic = Diagnostic::error(&codes::RL1005, self.place, message).label_text("nothing to draw");
+            if let Some(bound) = self.needs.max_prompt_tokens.filter(|_| used > 0) {
+                let place = self.sampler.range_of(&["max_prompt_tokens"]);
+                diagnostic = diagnostic.label(place, format!("a prompt may have {bound} tokens"));
+            }
+            diagnostics.push(diagnostic);
         }
     }
 
@@ -358,21 +434,33 @@ impl Reader<'_> {
     fn row(&self, line: &str, number: u64) -> Result<Option<Row>, (&'static Code, String, Option<String>)> {
         let raw: RawRow = serde_json::from_str(line).map_err(|error| {
             let text = error.to_string();
-            let text = text.split(" at line").next().unwrap_or_default().to_owned();
-            (&codes::RL1002, format!("the row cannot be read: {text}"), None)
+            let text = text.split(" at line").next().unwrap_or_default();
+            let what = if error.is_data() {
+                "is not as it must be"
+            } else {
+                "is not valid JSON"
+            };
+            let note = "a row is a JSON object on one line: `{\"prompt\": \"...\"}` and what else is needed of it";
+            (&codes::RL1002, format!("the row {what}: {text}"), Some(note.to_owned()))
         })?;
         let prompt = match raw.prompt {
-            RawPrompt::Text(content) => vec![Message { role: "user".to_owned(), content }],
+            RawPrompt::Text(content) => vec![Message {
+                role: "user".to_owned(),
+                content,
+            }],
             RawPrompt::Messages(messages) if messages.is_empty() => {
                 return Err((&codes::RL1002, "the row's `prompt` has no messages".to_owned(), None));
             }
             RawPrompt::Messages(messages) => messages,
         };
-        let ground_truth = raw.reward_model.and_then(|reward| reward.ground_truth).map(|truth| match truth {
-            RawTruth::Text(text) => text,
-            RawTruth::Integer(number) => number.to_string(),
-            RawTruth::Number(number) => number.to_string(),
-        });
+        let ground_truth = raw
+            .reward_model
+            .and_then(|reward| reward.ground_truth)
+            .map(|truth| match truth {
+                RawTruth::Text(text) => text,
+                RawTruth::Integer(number) => number.to_string(),
+                RawTruth::Number(number) => number.to_string(),
+            });
         if self.needs.ground_truth && ground_truth.is_none() {
             return Err((
                 &codes::RL1003,
@@ -381,7 +469,11 @@ impl Reader<'_> {
             ));
         }
         let prompt_ids = self.prompt_ids(&prompt)?;
-        if let Some(bound) = self.needs.max_prompt_tokens.filter(|bound| prompt_ids.len() > *bound as usize) {
+        if let Some(bound) = self
+            .needs
+            .max_prompt_tokens
+            .filter(|bound| prompt_ids.len() > *bound as usize)
+        {
             return match self.over_long {
                 OverLong::Skip => Ok(None),
                 OverLong::Error => Err((
@@ -391,7 +483,11 @@ impl Reader<'_> {
                 )),
             };
         }
-        let answer_ids = if self.needs.examples { self.answer_ids(raw.answer.as_deref())? } else { Vec::new() };
+        let answer_ids = if self.needs.examples {
+            self.answer_ids(raw.answer.as_deref())?
+        } else {
+            Vec::new()
+        };
         if let Some(bound) = self.needs.max_example_tokens {
             let length = prompt_ids.len() + answer_ids.len();
             if length > bound as usize {
@@ -417,7 +513,10 @@ impl Reader<'_> {
             .iter()
             .map(|message| rlpipe_text::Message::new(message.role.as_str(), message.content.as_str()))
             .collect();
-        let text = self.tokenizer.render(&messages, true).map_err(|error| (&codes::RL1008, error.to_string(), None))?;
+        let text = self
+            .tokenizer
+            .render(&messages, true)
+            .map_err(|error| (&codes::RL1008, self.words(&error), None))?;
         let ids = self.lossless(&text)?;
         if ids.is_empty() {
             return Err((&codes::RL1002, "the row's prompt has no tokens".to_owned(), None));
@@ -439,8 +538,26 @@ impl Reader<'_> {
     }
 
     fn lossless(&self, text: &str) -> Result<Vec<u32>, (&'static Code, String, Option<String>)> {
-        self.tokenizer.encode_lossless(text).map_err(|error| (&codes::RL1006, error.to_string(), None))
+        self.tokenizer
+            .encode_lossless(text)
+            .map_err(|error| (&codes::RL1006, self.words(&error), None))
     }
+
+    /// The error, without a folder that is gone again.
+    fn words(&self, error: &TextError) -> String {
+        let text = error.to_string();
+        let folder = text.find(" of `/").map(|at| at + 4).zip(self.scratch);
+        match folder.and_then(|(start, model)| Some((start, start + 1 + text[start + 1..].find('`')?, model))) {
+            Some((start, end, model)) => format!("{}`{model}{}", &text[..start], &text[end..]),
+            None => text,
+        }
+    }
+}
+
+/// The path as the user would write it: from the working folder, where it lies below.
+fn shown_path(path: &Path, sources: &Sources) -> String {
+    let (Origin::Working(folder) | Origin::File(folder)) = sources.working();
+    path.strip_prefix(&folder).unwrap_or(path).display().to_string()
 }
 
 /// Lines with the byte at which each starts.

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes, nearest};
-use rlpipe_core::document::{Format, Origin, Range, Reference, Segment, Sources, Substitute, Tree, decode, interpolate};
+use rlpipe_core::document::{
+    Format, Origin, Range, Reference, Segment, Sources, Substitute, Tree, decode, interpolate,
+};
 
+use super::Request;
 use super::config::{EnvConfig, Rule, VarConfig, VarKind};
-use super::configs::report;
+use super::configs::{first_causes, report};
 use super::pipeline::Pipeline;
 use super::read::quoted;
-use super::Request;
 
 /// What became of the variables.
 #[derive(Default)]
@@ -39,15 +41,14 @@ pub struct Variable {
 }
 
 /// Decodes `env`, and fills in every reference in the rest of the tree.
-pub fn fill_in(
-    tree: &mut Tree,
-    request: &Request<'_>,
-    sources: &Sources,
-    diagnostics: &mut Diagnostics,
-) -> Variables {
+pub fn fill_in(tree: &mut Tree, request: &Request<'_>, sources: &Sources, diagnostics: &mut Diagnostics) -> Variables {
     let env = tree.remove(&[Segment::from("env")]);
     let mut variables = Variables::default();
-    let empty = Tree::new(tree.range, rlpipe_core::document::Value::Map(Vec::new()), tree.origin.clone());
+    let empty = Tree::new(
+        tree.range,
+        rlpipe_core::document::Value::Map(Vec::new()),
+        tree.origin.clone(),
+    );
     let section = env.as_ref().unwrap_or(&empty);
     match decode::<EnvConfig>(section, &[]) {
         Ok(config) => variables.config = config,
@@ -58,8 +59,10 @@ pub fn fill_in(
                     variables.config.vars.insert(entry.key.clone(), config);
                 }
             }
-            for fault in faults {
-                diagnostics.push(report(&fault, &["env"], section, &|tree| decode::<EnvConfig>(tree, &[]).err()));
+            for fault in first_causes(&faults) {
+                diagnostics.push(report(fault, &["env"], section, &|tree| {
+                    decode::<EnvConfig>(tree, &[]).err()
+                }));
             }
         }
     }
@@ -71,9 +74,20 @@ pub fn fill_in(
     interpolate(tree, sources, diagnostics, &mut |reference| {
         references.push(reference.clone());
         let variable = variables.by_name.get(&reference.name)?;
+        if variable.fault.is_some() {
+            // What the value does wrong where it is used only follows.
+            return None;
+        }
         if let Some(text) = &variable.value {
-            let origin = if variable.is_set { sources.working() } else { default_origin(section, &reference.name)? };
-            return Some(Substitute { text: text.clone(), origin });
+            let origin = if variable.is_set {
+                sources.working()
+            } else {
+                default_origin(section, &reference.name)?
+            };
+            return Some(Substitute {
+                text: text.clone(),
+                origin,
+            });
         }
         if reference.default.is_none() {
             missing.push(reference.clone());
@@ -93,7 +107,11 @@ pub fn fill_in(
 fn restore(tree: &mut Tree, env: Tree) {
     if let rlpipe_core::document::Value::Map(entries) = &mut tree.value {
         let range = env.range;
-        entries.push(rlpipe_core::document::Entry { key: "env".to_owned(), key_range: range, value: env });
+        entries.push(rlpipe_core::document::Entry {
+            key: "env".to_owned(),
+            key_range: range,
+            value: env,
+        });
     }
 }
 
@@ -126,7 +144,12 @@ fn declare(variables: &mut Variables, section: &Tree, request: &Request<'_>) {
 
 /// What is wrong with a value, as the end of a sentence.
 fn value_fault(config: &VarConfig, value: &str) -> Option<String> {
+    let contradict = matches!((config.min, config.max), (Some(min), Some(max)) if min > max);
     let bounds = |number: f64| {
+        if contradict {
+            // RL04 reports the bounds.
+            return None;
+        }
         if config.min.is_some_and(|min| number < min) {
             return config.min.map(|min| format!("is below its smallest value {min}"));
         }
@@ -162,8 +185,14 @@ fn flag(value: &str) -> Option<bool> {
 
 /// Whether a variable counts as set in a rule.
 fn counts(variables: &Variables, name: &str) -> bool {
-    let Some(variable) = variables.by_name.get(name) else { return false };
-    let is_flag = variables.config.vars.get(name).is_some_and(|config| config.kind == VarKind::Flag);
+    let Some(variable) = variables.by_name.get(name) else {
+        return false;
+    };
+    let is_flag = variables
+        .config
+        .vars
+        .get(name)
+        .is_some_and(|config| config.kind == VarKind::Flag);
     match &variable.value {
         Some(value) if is_flag => flag(value) == Some(true),
         Some(_) => variable.is_set,
@@ -174,7 +203,11 @@ fn counts(variables: &Variables, name: &str) -> bool {
 fn rules(variables: &Variables, section: &Tree, diagnostics: &mut Diagnostics) {
     for (index, rule) in variables.config.rules.iter().enumerate() {
         let range = section.at(&[Segment::from("rules"), Segment::from(index)]).tree.range;
-        for name in rule.names().iter().filter(|name| !variables.by_name.contains_key(*name)) {
+        for name in rule
+            .names()
+            .iter()
+            .filter(|name| !variables.by_name.contains_key(*name))
+        {
             diagnostics.push(
                 Diagnostic::error(&codes::RL0601, range, format!("`{name}` is not declared in `env.vars`"))
                     .note("a rule speaks of declared variables only"),
@@ -193,21 +226,17 @@ fn rules(variables: &Variables, section: &Tree, diagnostics: &mut Diagnostics) {
             }
             _ => continue,
         };
-        let mut diagnostic = Diagnostic::error(&codes::RL0604, range, broken).label_text("this rule is broken");
-        if let Some(first) = set.first() {
-            diagnostic = diagnostic.note(format!("unset one: `unset {first}`"));
-        }
-        diagnostics.push(diagnostic);
+        let way_out = match (rule, set.first()) {
+            (Rule::AllOrNone(_), _) => "set all of them, or none".to_owned(),
+            (_, None) => format!("set one, such as `export {}=...`", rule.names()[0]),
+            (_, Some(first)) => format!("unset all but one, such as `unset {first}`"),
+        };
+        let diagnostic = Diagnostic::error(&codes::RL0604, range, broken).label_text("this rule is broken");
+        diagnostics.push(diagnostic.note(way_out));
     }
 }
 
-fn undeclared(
-    variables: &Variables,
-    section: &Tree,
-    tree: &Tree,
-    sources: &Sources,
-    diagnostics: &mut Diagnostics,
-) {
+fn undeclared(variables: &Variables, section: &Tree, tree: &Tree, sources: &Sources, diagnostics: &mut Diagnostics) {
     let mut reported = BTreeSet::new();
     for reference in &variables.references {
         let name = &reference.name;
@@ -222,37 +251,49 @@ fn undeclared(
         .label_text("undeclared variable");
         let near = nearest(name, variables.by_name.keys().map(String::as_str));
         if let Some(best) = near.first() {
-            diagnostic = diagnostic.note(format!("declared is `{best}`"));
-        }
-        if let Some((range, text)) = declaration(name, section, tree, sources) {
+            let written = sources.text(reference.range).replacen(name.as_str(), best, 1);
+            diagnostic = diagnostic.fix(format!("did you mean `{best}`?"), reference.range, written);
+        } else if let Some((range, text)) = declaration(name, section, tree, sources) {
             diagnostic = diagnostic.fix(format!("declare `{name}`"), range, text);
         }
         diagnostics.push(diagnostic);
     }
 }
 
-/// Where and how to declare a variable, in a YAML file in block style.
+/// Where and how to declare a variable, in a file in block style.
 fn declaration(name: &str, section: &Tree, tree: &Tree, sources: &Sources) -> Option<(Range, String)> {
-    let entry = format!("{name}: {{ kind: text }}");
-    let at = |range: Range| Range { end: range.start, ..range };
-    let (place, text) = match section.get("vars").and_then(|vars| vars.entries().first()) {
-        Some(first) => {
-            let (_, column) = sources.line_column(first.key_range.source, first.key_range.start);
-            (at(first.key_range), format!("{entry}\n{}", " ".repeat(column.saturating_sub(1) as usize)))
-        }
-        None => {
-            let next = tree.entry("run").or_else(|| tree.entries().first())?;
-            let (_, column) = sources.line_column(next.key_range.source, next.key_range.start);
-            if column != 1 || section.get("vars").is_some() || !section.entries().is_empty() {
-                return None;
-            }
-            (at(next.key_range), format!("env:\n  vars:\n    {entry}\n"))
-        }
+    let at = |range: Range| Range {
+        end: range.start,
+        ..range
+    };
+    let (place, is_first) = match section.get("vars").and_then(|vars| vars.entries().first()) {
+        Some(first) => (at(first.key_range), false),
+        None if section.entries().is_empty() => (
+            at(tree.entry("run").or_else(|| tree.entries().first())?.key_range),
+            true,
+        ),
+        None => return None,
     };
     let source = sources.get(place.source);
-    let line_start = source.text[..place.start as usize].rfind('\n').map_or(0, |newline| newline + 1);
+    let line_start = source.text[..place.start as usize]
+        .rfind('\n')
+        .map_or(0, |newline| newline + 1);
     let before = &source.text[line_start..place.start as usize];
-    (source.format == Format::Yaml && before.trim().is_empty()).then_some((place, text))
+    let in_block = before.chars().all(|character| character == ' ');
+    match (source.format, is_first) {
+        (Format::Yaml, true) if before.is_empty() => {
+            Some((place, format!("env:\n  vars:\n    {name}: {{ kind: text }}\n")))
+        }
+        (Format::Yaml, false) if in_block => Some((place, format!("{name}: {{ kind: text }}\n{before}"))),
+        (Format::Toml, false) if in_block => Some((place, format!("{name} = {{ kind = \"text\" }}\n{before}"))),
+        (Format::Toml, true) => {
+            let end = source.text.len() as u32;
+            let gap = if source.text.ends_with('\n') { "" } else { "\n" };
+            let place = Range::new(place.source, end, end);
+            Some((place, format!("{gap}\n[env.vars]\n{name} = {{ kind = \"text\" }}\n")))
+        }
+        _ => None,
+    }
 }
 
 /// Reports what live nodes miss, values of the wrong kind, and flags that contradict the engine.
@@ -264,24 +305,40 @@ pub fn check(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagnosti
             continue;
         }
         let name = &reference.name;
-        let mut diagnostic =
-            Diagnostic::error(&codes::RL0602, reference.range, format!("the variable `{name}` is not set"))
-                .label_text("needed here");
+        let mut diagnostic = Diagnostic::error(
+            &codes::RL0602,
+            reference.range,
+            format!("the variable `{name}` is not set"),
+        )
+        .label_text("needed here");
         if let Some(variable) = variables.by_name.get(name) {
-            let help = variables.config.vars.get(name).and_then(|config| config.help.as_deref());
+            let help = variables
+                .config
+                .vars
+                .get(name)
+                .and_then(|config| config.help.as_deref());
             diagnostic = diagnostic
-                .label(variable.key_range, help.map_or("declared here".to_owned(), |help| format!("it is {help}")))
+                .label(
+                    variable.key_range,
+                    help.map_or("declared here".to_owned(), |help| format!("declared here: {help}")),
+                )
                 .note(format!("set it, such as `export {name}=...`, or give it a `default`"));
         }
         diagnostics.push(diagnostic);
     }
     for (name, variable) in &variables.by_name {
-        let (Some(fault), Some(value)) = (&variable.fault, &variable.value) else { continue };
+        let (Some(fault), Some(value)) = (&variable.fault, &variable.value) else {
+            continue;
+        };
         let reference = variables.references.iter().find(|reference| reference.name == *name);
         let range = variable.fault_range.unwrap_or(variable.key_range);
         let mut diagnostic = Diagnostic::error(&codes::RL0603, range, format!("`{name}={value}` {fault}"));
         if variable.is_set {
-            diagnostic = diagnostic.note("the value comes from the environment");
+            diagnostic = diagnostic.label_text("declared here").note(format!(
+                "the value comes from the environment: `export {name}=...` changes it"
+            ));
+        } else {
+            diagnostic = diagnostic.label_text("the default");
         }
         if let Some(reference) = reference {
             diagnostic = diagnostic.label(reference.range, "used here");
@@ -304,13 +361,26 @@ fn is_needed(pipeline: &Pipeline, reference: &Reference) -> bool {
 
 fn unused(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     let variables = &pipeline.variables;
+    let unknown = || {
+        variables
+            .references
+            .iter()
+            .filter(|reference| !variables.by_name.contains_key(&reference.name))
+    };
     for (name, variable) in &variables.by_name {
         let referred = variables.references.iter().any(|reference| reference.name == *name);
+        // What is meant for it has another name; that was reported.
+        let misspelt = unknown().any(|reference| nearest(&reference.name, [name.as_str()]).first().is_some());
         let ruled = variables.config.rules.iter().any(|rule| rule.names().contains(name));
-        if !referred && !ruled && backend_of_flag(name).is_none() {
+        if !referred && !misspelt && !ruled && backend_of_flag(name).is_none() {
             diagnostics.push(
-                Diagnostic::warning(&codes::RL0606, variable.key_range, format!("`{name}` is declared and not used"))
-                    .note(format!("refer to it as `${{{name}}}`, or take it out")),
+                Diagnostic::warning(
+                    &codes::RL0606,
+                    variable.key_range,
+                    format!("`{name}` is declared and not used"),
+                )
+                .label_text("nothing refers to it")
+                .note(format!("refer to it as `${{{name}}}`, or take it out")),
             );
         }
     }
@@ -328,7 +398,9 @@ fn backend_of_flag(name: &str) -> Option<&'static str> {
 
 fn backend_flags(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagnostics) {
     for (name, variable) in &pipeline.variables.by_name {
-        let Some(wanted) = backend_of_flag(name).filter(|_| counts(&pipeline.variables, name)) else { continue };
+        let Some(wanted) = backend_of_flag(name).filter(|_| counts(&pipeline.variables, name)) else {
+            continue;
+        };
         let engines = pipeline.nodes.iter().filter(|node| node.live);
         for engine in engines.filter(|node| node.kind.is_some_and(|kind| kind.name == "rollout_engine")) {
             let range = engine.range_of(&["backend"]);
@@ -337,14 +409,22 @@ fn backend_flags(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagn
             if backend == wanted {
                 continue;
             }
-            let from = if written.contains("${") { format!(" through `{written}`") } else { String::new() };
+            let from = if written.contains("${") {
+                format!(" through `{written}`")
+            } else {
+                String::new()
+            };
             diagnostics.push(
                 Diagnostic::error(
                     &codes::RL0605,
                     range,
-                    format!("`{name}` is set, but `{}` generates with `{backend}`{from}", engine.name),
+                    format!(
+                        "`{name}` is set, but `{}` generates with `{backend}`{from}",
+                        engine.name
+                    ),
                 )
-                .label(variable.key_range, "this flag asks for another backend")
+                .label_text("not what the flag asks for")
+                .label(variable.key_range, format!("this flag asks for `{wanted}`"))
                 .note(format!("`unset {name}`, or choose the backend `{wanted}`")),
             );
         }

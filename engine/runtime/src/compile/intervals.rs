@@ -25,34 +25,61 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
         everywhere.extend(in_run(pipeline, "hf_export", export.every_steps.get()));
     }
     for (_, sync, contract) in pipeline.live() {
-        let Role::WeightSync { to, every_steps } = &contract.role else { continue };
+        let Role::WeightSync { to, every_steps } = &contract.role else {
+            continue;
+        };
         for interval in &everywhere {
             multiple(interval, sync, *every_steps, diagnostics);
         }
         for (index, node, contract) in pipeline.live() {
-            let Role::Evaluator { every_steps: Some(every), .. } = contract.role else { continue };
-            let uses_engine = pipeline.upstream(index).iter().any(|up| pipeline.nodes[*up].name == *to);
+            let Role::Evaluator {
+                every_steps: Some(every),
+                ..
+            } = contract.role
+            else {
+                continue;
+            };
+            let uses_engine = pipeline
+                .upstream(index)
+                .iter()
+                .any(|up| pipeline.nodes[*up].name == *to);
             if uses_engine {
                 let range = node.range_of(&["every_steps"]);
-                let interval = Interval { name: format!("`{}`", node.name), every, range };
+                let interval = Interval {
+                    name: format!("`{}`", node.name),
+                    every,
+                    range,
+                };
                 multiple(&interval, sync, *every_steps, diagnostics);
             }
         }
     }
     for (_, node, contract) in pipeline.live() {
         match &contract.role {
-            Role::Evaluator { at_start: false, every_steps: None, at_end: false, .. } => diagnostics.push(
+            Role::Evaluator {
+                at_start: false,
+                every_steps: None,
+                at_end: false,
+                ..
+            } => diagnostics.push(
                 Diagnostic::error(&codes::RL0403, node.key_range, format!("`{}` never fires", node.name))
+                    .label_text("neither at the start, nor in between, nor at the end")
                     .note("give it `every_steps`, `at_start: true` or `at_end: true`, or set `enabled: false`"),
             ),
-            Role::AgentLoop { max_new_tokens, min_new_tokens, .. } if min_new_tokens > max_new_tokens => {
+            Role::AgentLoop {
+                max_new_tokens,
+                min_new_tokens,
+                ..
+            } if min_new_tokens > max_new_tokens => {
                 diagnostics.push(
                     Diagnostic::error(
                         &codes::RL0402,
                         node.range_of(&["sampling", "min_new_tokens"]),
                         format!("`min_new_tokens: {min_new_tokens}` is above `max_new_tokens: {max_new_tokens}`"),
                     )
-                    .label(node.range_of(&["sampling", "max_new_tokens"]), "the upper bound"),
+                    .label_text("above the upper bound")
+                    .label(node.range_of(&["sampling", "max_new_tokens"]), "the upper bound")
+                    .note("a response ends at `max_new_tokens`: raise that, or lower this"),
                 );
             }
             _ => {}
@@ -66,7 +93,9 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
             if let (Some(min_range), Some(max_range)) = (at("min"), at("max")) {
                 diagnostics.push(
                     Diagnostic::error(&codes::RL0402, min_range, format!("`min: {min}` is above `max: {max}`"))
-                        .label(max_range, "the upper bound"),
+                        .label_text("above the upper bound")
+                        .label(max_range, "the upper bound")
+                        .note("no value fits: exchange the two"),
                 );
             }
         }
@@ -75,17 +104,30 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
 
 fn in_run(pipeline: &Pipeline, key: &str, every: u32) -> Option<Interval> {
     let range = pipeline.range_of(&["run", key, "every_steps"])?;
-    Some(Interval { name: format!("`run.{key}`"), every, range })
+    Some(Interval {
+        name: format!("`run.{key}`"),
+        every,
+        range,
+    })
 }
 
 fn multiple(interval: &Interval, sync: &Node, every_sync: u32, diagnostics: &mut Diagnostics) {
     if interval.every.is_multiple_of(every_sync) {
         return;
     }
-    let below = interval.every / every_sync * every_sync;
-    let above = below + every_sync;
-    let nearest = if below > 0 && interval.every - below < above - interval.every { below } else { above };
-    let others = if below > 0 { format!("`{below}` or `{above}`") } else { format!("`{above}`") };
+    let every = u64::from(interval.every);
+    let below = every - every % u64::from(every_sync);
+    let above = below + u64::from(every_sync);
+    let nearest = if below > 0 && every - below < above - every {
+        below
+    } else {
+        above
+    };
+    let others = if below > 0 {
+        format!("`{below}` or `{above}`")
+    } else {
+        format!("`{above}`")
+    };
     diagnostics.push(
         Diagnostic::error(
             &codes::RL0401,

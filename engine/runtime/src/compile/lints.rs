@@ -2,6 +2,7 @@
 
 use rlpipe_core::data::KlEstimator;
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
+use rlpipe_core::document::Range;
 use rlpipe_core::kind::{Role, Target};
 
 use super::pipeline::{Node, Pipeline};
@@ -26,6 +27,7 @@ fn trainer(pipeline: &Pipeline, node: &Node, kl: Option<KlEstimator>, warmup: u3
                 node.range_of(&["loss", "kl"]),
                 "the gradient of `k1` in a loss does not depend on the reference",
             )
+            .label_text("ignores the reference")
             .note("it lowers the probability of whatever was sampled; `k2` or `k3` pull towards the reference"),
         );
     }
@@ -34,18 +36,36 @@ fn trainer(pipeline: &Pipeline, node: &Node, kl: Option<KlEstimator>, warmup: u3
         diagnostics.push(
             Diagnostic::warning(
                 &codes::RL0903,
-                node.range_of(&["lr_schedule"]),
+                warm_up_range(node),
                 format!("a warm-up of {warmup} steps never ends in a run of {total}"),
             )
-            .label(pipeline.range_of(&["run", "total_steps"]).unwrap_or(node.key_range), "the whole run"),
+            .label_text("the rate is still rising at the end")
+            .label(
+                pipeline.range_of(&["run", "total_steps"]).unwrap_or(node.key_range),
+                "the whole run",
+            ),
         );
     }
+}
+
+/// Where the steps of the warm-up stand, in whatever schedule it is.
+fn warm_up_range(node: &Node) -> Range {
+    let schedule = node
+        .tree
+        .get("lr_schedule")
+        .and_then(|schedule| schedule.entries().first());
+    node.range_of(&["lr_schedule", schedule.map_or("", |entry| &entry.key), "warmup_steps"])
 }
 
 /// How training rollouts are drawn.
 fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut Diagnostics) {
     for node in pipeline.upstream(index).into_iter().map(|up| &pipeline.nodes[up]) {
-        let Some(Role::AgentLoop { temperature, top_p, top_k, .. }) = node.contract.as_ref().map(|contract| &contract.role)
+        let Some(Role::AgentLoop {
+            temperature,
+            top_p,
+            top_k,
+            ..
+        }) = node.contract.as_ref().map(|contract| &contract.role)
         else {
             continue;
         };
@@ -54,17 +74,26 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
                 Diagnostic::warning(
                     &codes::RL0904,
                     node.range_of(&["sampling", if *top_k == 1 { "top_k" } else { "temperature" }]),
-                    format!("`{}` always takes the likeliest token: all samples of a prompt are the same", node.name),
+                    format!(
+                        "`{}` always takes the likeliest token: all samples of a prompt are the same",
+                        node.name
+                    ),
                 )
-                .label(trainer.key_range, "learns from differences between them"),
+                .label_text("nothing is drawn by chance")
+                .label(trainer.key_range, "learns from differences between samples")
+                .note("`temperature: 1.0` and `top_k: 0` draw from what the model thinks"),
             );
         } else if *top_p < 1.0 || *top_k > 0 {
+            let (key, all) = if *top_p < 1.0 { ("top_p", "1.0") } else { ("top_k", "0") };
+            let place = node.range_of(&["sampling", key]);
             diagnostics.push(
                 Diagnostic::warning(
                     &codes::RL0902,
-                    node.range_of(&["sampling", if *top_p < 1.0 { "top_p" } else { "top_k" }]),
+                    place,
                     "training on a cut distribution: the engine's log-probs are not the trainer's",
                 )
+                .label_text("cuts unlikely tokens off")
+                .fix("draw from all tokens", place, all)
                 .note("the trainer knows of the temperature, not of `top_p` and `top_k`; `parity/*` will show the difference"),
             );
         }
@@ -73,23 +102,45 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
 
 /// What would happen only after the run is over.
 fn beyond_the_end(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
-    let Some((run, total)) = pipeline.run.as_ref().and_then(|run| Some((run, run.total_steps?.get()))) else { return };
-    let Some(total_range) = pipeline.range_of(&["run", "total_steps"]) else { return };
+    let Some((run, total)) = pipeline
+        .run
+        .as_ref()
+        .and_then(|run| Some((run, run.total_steps?.get())))
+    else {
+        return;
+    };
+    let Some(total_range) = pipeline.range_of(&["run", "total_steps"]) else {
+        return;
+    };
     let mut late = Vec::new();
     if let Some(checkpoint) = &run.checkpoint {
-        late.extend(pipeline.range_of(&["run", "checkpoint", "every_steps"]).map(|range| ("`run.checkpoint`".to_owned(), checkpoint.every_steps.get(), range)));
+        late.extend(
+            pipeline
+                .range_of(&["run", "checkpoint", "every_steps"])
+                .map(|range| ("`run.checkpoint`".to_owned(), checkpoint.every_steps.get(), range)),
+        );
     }
     for (_, node, contract) in pipeline.live() {
         match contract.role {
-            Role::WeightSync { every_steps, .. } => late.push((format!("`{}`", node.name), every_steps, node.range_of(&["every_steps"]))),
-            Role::Evaluator { every_steps: Some(every), .. } => late.push((format!("`{}`", node.name), every, node.range_of(&["every_steps"]))),
+            Role::WeightSync { every_steps, .. } => {
+                late.push((format!("`{}`", node.name), every_steps, node.range_of(&["every_steps"])))
+            }
+            Role::Evaluator {
+                every_steps: Some(every),
+                ..
+            } => late.push((format!("`{}`", node.name), every, node.range_of(&["every_steps"]))),
             _ => {}
         }
     }
     for (name, every, range) in late.into_iter().filter(|(_, every, _)| *every > total) {
         diagnostics.push(
-            Diagnostic::warning(&codes::RL0905, range, format!("{name} fires every {every} steps, but the run has {total}"))
-                .label(total_range, "the whole run"),
+            Diagnostic::warning(
+                &codes::RL0905,
+                range,
+                format!("{name} fires every {every} steps, but the run has {total}"),
+            )
+            .label_text("beyond the end")
+            .label(total_range, "the whole run"),
         );
     }
 }
@@ -99,18 +150,28 @@ fn unused(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
         return;
     }
     let used = |target: Target, name: &str| {
-        let uses = pipeline.nodes.iter().flat_map(|node| &node.contract).flat_map(|contract| &contract.uses);
+        let uses = pipeline
+            .nodes
+            .iter()
+            .flat_map(|node| &node.contract)
+            .flat_map(|contract| &contract.uses);
         uses.into_iter().any(|used| used.target == target && used.name == name)
     };
     for (what, name, range, target) in pipeline
         .pools
         .iter()
         .map(|(name, pool)| ("pool", name, pool.key_range, Target::Pool))
-        .chain(pipeline.models.iter().map(|(name, model)| ("model", name, model.key_range, Target::Model)))
+        .chain(
+            pipeline
+                .models
+                .iter()
+                .map(|(name, model)| ("model", name, model.key_range, Target::Model)),
+        )
     {
         if !used(target, name) {
             diagnostics.push(
                 Diagnostic::warning(&codes::RL0906, range, format!("no node uses the {what} `{name}`"))
+                    .label_text("not used")
                     .note("take it out, or name it in a node"),
             );
         }

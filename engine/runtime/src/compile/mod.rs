@@ -33,7 +33,7 @@ pub use environment::Variables;
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use schema::{Setting, describe_kind, kind_settings, pipeline_schema};
 pub use short_forms::short_forms;
-pub use world::check as check_world;
+pub use world::{Machine, check as check_world, check_on as check_world_on};
 
 /// What is compiled.
 pub struct Request<'a> {
@@ -65,7 +65,32 @@ pub fn compile(request: &Request<'_>) -> Outcome {
     let mut diagnostics = Diagnostics::default();
     let pipeline = read::read(request, &mut sources, &mut diagnostics)
         .map(|tree| check(tree, request, &sources, &mut diagnostics));
-    Outcome { sources, diagnostics, pipeline }
+    let diagnostics = keep_quotes(diagnostics, &sources);
+    Outcome {
+        sources,
+        diagnostics,
+        pipeline,
+    }
+}
+
+/// What a fix puts in place of a quoted text is quoted too: passes do not know how a value is written.
+fn keep_quotes(diagnostics: Diagnostics, sources: &Sources) -> Diagnostics {
+    let mut kept = Diagnostics::default();
+    for mut diagnostic in diagnostics {
+        if let Some(fix) = &mut diagnostic.fix {
+            let quote = sources
+                .text(fix.range)
+                .chars()
+                .next()
+                .filter(|first| matches!(first, '"' | '\''));
+            let is_text = !fix.replacement.starts_with(['"', '\'']) && fix.replacement.parse::<f64>().is_err();
+            if let Some(quote) = quote.filter(|_| is_text) {
+                fix.replacement = format!("{quote}{}{quote}", fix.replacement);
+            }
+        }
+        kept.push(diagnostic);
+    }
+    kept
 }
 
 fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: &mut Diagnostics) -> Pipeline {

@@ -76,7 +76,11 @@ impl Node {
     pub fn range_of(&self, path: &[&str]) -> Range {
         let segments: Vec<Segment> = path.iter().map(|key| Segment::from(*key)).collect();
         let found = self.tree.at(&segments);
-        if found.depth == segments.len() { found.head() } else { self.key_range }
+        if found.depth == segments.len() {
+            found.head()
+        } else {
+            self.key_range
+        }
     }
 
     /// Where the value of a key stands, if the file has it.

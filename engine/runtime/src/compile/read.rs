@@ -20,8 +20,11 @@ pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diag
             Ok(text) => text,
             Err(error) => {
                 let place = sources.add_place(path.display().to_string(), Format::of_file(path));
-                let mut diagnostic =
-                    Diagnostic::error(&codes::RL0100, place, format!("cannot read `{}`: {error}", path.display()));
+                let mut diagnostic = Diagnostic::error(
+                    &codes::RL0100,
+                    place,
+                    format!("cannot read `{}`: {error}", path.display()),
+                );
                 if error.kind() == std::io::ErrorKind::NotFound {
                     diagnostic = diagnostic.note("the path is taken from the folder that rlpipe was started in");
                 }
@@ -42,6 +45,7 @@ pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diag
                 failed = true;
                 diagnostics.push(
                     Diagnostic::error(&codes::RL0108, tree.range, "a pipeline is a mapping of keys")
+                        .label_text("no mapping")
                         .note("it has the keys `version`, `name`, `run`, `pools`, `models` and `nodes`"),
                 );
             }
@@ -56,25 +60,32 @@ pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diag
     }
     // A file that cannot be read would make every name in it look missing.
     let whole = whole.filter(|_| !failed)?;
-    top_level(&whole, diagnostics);
+    top_level(&whole, sources, diagnostics);
     Some(whole)
 }
 
-fn top_level(tree: &Tree, diagnostics: &mut Diagnostics) {
+fn top_level(tree: &Tree, sources: &Sources, diagnostics: &mut Diagnostics) {
     for entry in tree.entries() {
         if TOP_LEVEL.contains(&entry.key.as_str()) {
             continue;
         }
-        let mut diagnostic =
-            Diagnostic::error(&codes::RL0109, entry.key_range, format!("unknown top-level key `{}`", entry.key))
-                .note(format!("top-level keys are {}", quoted(&TOP_LEVEL)));
+        let mut diagnostic = Diagnostic::error(
+            &codes::RL0109,
+            entry.key_range,
+            format!("unknown top-level key `{}`", entry.key),
+        )
+        .label_text("unknown key")
+        .note(format!("top-level keys are {}", quoted(&TOP_LEVEL)));
         let near = nearest(&entry.key, TOP_LEVEL);
         if let Some(best) = near.first() {
             diagnostic = diagnostic.fix(format!("did you mean `{best}`?"), entry.key_range, *best);
         }
         diagnostics.push(diagnostic);
     }
-    let start = rlpipe_core::document::Range { end: tree.range.start, ..tree.range };
+    let start = rlpipe_core::document::Range {
+        end: tree.range.start,
+        ..tree.range
+    };
     match tree.entry("version") {
         Some(entry) => match entry.value.value {
             Value::Int(VERSION) => {}
@@ -84,17 +95,31 @@ fn top_level(tree: &Tree, diagnostics: &mut Diagnostics) {
                     entry.value.range,
                     format!("this rlpipe reads version {VERSION} of the format"),
                 )
+                .label_text("another version")
                 .fix(format!("write `{VERSION}`"), entry.value.range, VERSION.to_string()),
             ),
         },
-        None => diagnostics.push(
-            Diagnostic::error(&codes::RL0107, start, "the key `version` is missing")
-                .note(format!("add `version: {VERSION}` as the first line")),
-        ),
+        None => {
+            let diagnostic = Diagnostic::error(&codes::RL0107, start, "the key `version` is missing");
+            let is_line_start = sources.line_column(start.source, start.start).1 == 1;
+            diagnostics.push(match sources.get(start.source).format {
+                Format::Toml => diagnostic.fix("say which version it is", start, format!("version = {VERSION}\n")),
+                Format::Yaml
+                    if is_line_start && !sources.get(start.source).text[start.start as usize..].starts_with('{') =>
+                {
+                    diagnostic.fix("say which version it is", start, format!("version: {VERSION}\n"))
+                }
+                _ => diagnostic.note(format!("add `version: {VERSION}`")),
+            });
+        }
     }
 }
 
 /// Names in backticks, as a list.
 pub fn quoted<T: AsRef<str>>(names: &[T]) -> String {
-    names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(|name| format!("`{}`", name.as_ref()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

@@ -22,18 +22,30 @@ pub fn short_forms(
     }
     let (mut sources, mut diagnostics) = (Sources::new(&request.working_folder), Diagnostics::default());
     // A file that cannot be read is reported when it is compiled.
-    let Some(tree) = read(request, &mut sources, &mut diagnostics) else { return Ok(arguments) };
+    let Some(tree) = read(request, &mut sources, &mut diagnostics) else {
+        return Ok(arguments);
+    };
     let names = |section: &str, key: &str, keep: &dyn Fn(&str) -> bool| -> Vec<String> {
         let entries = tree.get(section).map(Tree::entries).unwrap_or_default();
-        let kept = entries.iter().filter(|entry| entry.value.get(key).and_then(Tree::as_text).is_some_and(keep));
+        let kept = entries
+            .iter()
+            .filter(|entry| entry.value.get(key).and_then(Tree::as_text).is_some_and(keep));
         kept.map(|entry| entry.key.clone()).collect()
     };
     if let Some(workers) = workers {
-        let pool = only("--num-workers", "pool that computes", &names("pools", "accelerator", &|value| value != "none"))?;
+        let pool = only(
+            "--num-workers",
+            "pool that computes",
+            &names("pools", "accelerator", &|value| value != "none"),
+        )?;
         arguments.push(format!("pools.{pool}.workers_per_node={workers}"));
     }
     if let Some(backend) = backend {
-        let engine = only("--backend", "rollout engine", &names("nodes", "type", &|value| value == "rollout_engine"))?;
+        let engine = only(
+            "--backend",
+            "rollout engine",
+            &names("nodes", "type", &|value| value == "rollout_engine"),
+        )?;
         arguments.push(format!("nodes.{engine}.backend={}", serde_json::Value::from(backend)));
     }
     Ok(arguments)
@@ -43,6 +55,9 @@ fn only(argument: &str, what: &str, names: &[String]) -> Result<String, String> 
     match names {
         [name] => Ok(name.clone()),
         [] => Err(format!("`{argument}` needs a {what}, and the pipeline has none")),
-        _ => Err(format!("`{argument}` is for a pipeline with one {what}; this one has {}: use `--set`", quoted(names))),
+        _ => Err(format!(
+            "`{argument}` is for a pipeline with one {what}; this one has {}: use `--set`",
+            quoted(names)
+        )),
     }
 }

@@ -3,30 +3,84 @@
 use std::path::Path;
 
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
-use rlpipe_core::kind::{Role, Target};
+use rlpipe_core::document::Segment;
+use rlpipe_core::kind::{ByteSize, Role, Target};
 
 use super::config::{Accelerator, Dtype, VarKind};
 use super::pipeline::Pipeline;
+use super::read::quoted;
 
-/// Looks at paths, devices and the worker program.
+/// What a machine has, as far as pipelines ask for it.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// An NVIDIA card.
+    pub nvidia_card: bool,
+    /// Processor cores.
+    pub cores: usize,
+    /// Memory; none where it cannot be found out.
+    pub memory: Option<ByteSize>,
+    /// Whether its processor has instructions for bfloat16.
+    pub bfloat16: bool,
+    /// Whether the worker program is there; if not, the error says so.
+    pub worker: Result<(), String>,
+}
+
+impl Machine {
+    /// The one that this program runs on.
+    pub fn this() -> Self {
+        Self {
+            nvidia_card: Path::new("/dev/nvidiactl").exists(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: memory(),
+            bfloat16: has_bfloat16(),
+            worker: crate::cluster::worker_program()
+                .map(drop)
+                .map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// `MemTotal` of `/proc/meminfo`.
+fn memory() -> Option<ByteSize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?
+        .trim()
+        .strip_suffix("kB")?;
+    Some(ByteSize(kibibytes.trim().parse::<u64>().ok()? << 10))
+}
+
+/// Looks at paths, and at what this machine has.
 pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
-    pools(pipeline, diagnostics);
+    check_on(pipeline, &Machine::this(), diagnostics);
+}
+
+/// Looks at paths, and at what a machine has.
+pub fn check_on(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) {
+    pools(pipeline, machine, diagnostics);
     variables(pipeline, diagnostics);
     data_sets(pipeline, diagnostics);
     models(pipeline, diagnostics);
-    if let Err(error) = crate::cluster::worker_program()
+    if let Err(error) = &machine.worker
         && let Some(range) = pipeline.range_of(&["pools"])
     {
-        diagnostics.push(Diagnostic::error(&codes::RL1105, range, error.to_string()));
+        diagnostics
+            .push(Diagnostic::error(&codes::RL1105, range, error.clone()).label_text("its workers cannot start"));
     }
 }
 
 /// Whether a live node uses a pool or a model.
 fn is_used(pipeline: &Pipeline, target: Target, name: &str) -> bool {
-    pipeline.live().any(|(_, _, contract)| contract.uses.iter().any(|used| used.target == target && used.name == name))
+    pipeline.live().any(|(_, _, contract)| {
+        contract
+            .uses
+            .iter()
+            .any(|used| used.target == target && used.name == name)
+    })
 }
 
-fn pools(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+fn pools(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) {
     let computing: Vec<_> = pipeline
         .pools
         .iter()
@@ -37,53 +91,110 @@ fn pools(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (name, pool, config) in &computing {
         let at = |key: &str| pipeline.range_of(&["pools", name, key]).unwrap_or(pool.key_range);
         if config.workers() > 1 {
-            let key = if config.workers_per_node.get() > 1 { "workers_per_node" } else { "nodes" };
+            let key = if config.workers_per_node.get() > 1 {
+                "workers_per_node"
+            } else {
+                "nodes"
+            };
             diagnostics.push(
                 Diagnostic::error(
                     &codes::RL1101,
                     at(key),
-                    format!("the pool `{name}` has {} workers, and this version runs one", config.workers()),
+                    format!(
+                        "the pool `{name}` has {} workers, and this version runs one",
+                        config.workers()
+                    ),
                 )
-                .note(format!("run it with `--set pools.{name}.nodes=1 --set pools.{name}.workers_per_node=1`")),
+                .label_text("more than one worker")
+                .note(format!(
+                    "run it with `--set pools.{name}.nodes=1 --set pools.{name}.workers_per_node=1`"
+                )),
             );
         }
-        if config.accelerator == Accelerator::Cuda && !Path::new("/dev/nvidiactl").exists() {
+        if config.accelerator == Accelerator::Cuda && !machine.nvidia_card {
             diagnostics.push(
-                Diagnostic::error(&codes::RL1104, at("accelerator"), format!("the pool `{name}` wants CUDA, and this machine has no NVIDIA card"))
-                    .note("`accelerator: auto` takes the processor where there is no card"),
+                Diagnostic::error(
+                    &codes::RL1104,
+                    at("accelerator"),
+                    format!("the pool `{name}` wants CUDA, and this machine has no NVIDIA card"),
+                )
+                .label_text("no card")
+                .note("`accelerator: auto` takes the processor where there is no card"),
             );
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = machine.cores;
         if config.cpus_per_worker.get() as usize > cores {
             diagnostics.push(
                 Diagnostic::warning(
                     &codes::RL1104,
                     at("cpus_per_worker"),
-                    format!("a worker of `{name}` wants {} processor cores, and this machine has {cores}", config.cpus_per_worker),
+                    format!(
+                        "a worker of `{name}` wants {} processor cores, and this machine has {cores}",
+                        config.cpus_per_worker
+                    ),
                 )
+                .label_text("more than there are")
                 .note("its threads will wait for each other"),
             );
         }
-        bfloat16(pipeline, name, config.accelerator, diagnostics);
+        if let (Some(wanted), Some(there)) = (config.host_memory_per_worker, machine.memory) {
+            let workers = u64::from(config.workers_per_node.get());
+            let all = ByteSize(wanted.0.saturating_mul(workers));
+            if all > there {
+                let each = if workers > 1 {
+                    format!(" ({workers} workers of {wanted})")
+                } else {
+                    String::new()
+                };
+                diagnostics.push(
+                    Diagnostic::error(
+                        &codes::RL1106,
+                        at("host_memory_per_worker"),
+                        format!(
+                            "the pool `{name}` wants {all} of memory{each}, and this machine has {}",
+                            in_gib(there)
+                        ),
+                    )
+                    .label_text("more than there is"),
+                );
+            }
+        }
+        if config.accelerator == Accelerator::Cpu && !machine.bfloat16 {
+            bfloat16(pipeline, name, diagnostics);
+        }
     }
-    if let [(first, _, _), (second, pool, _), ..] = computing.as_slice() {
-        diagnostics.push(Diagnostic::error(
-            &codes::RL1101,
-            pool.key_range,
-            format!("`{first}` and `{second}` both compute, and this version runs one worker"),
-        ));
+    if let [(first, other, _), (second, pool, _), ..] = computing.as_slice() {
+        diagnostics.push(
+            Diagnostic::error(
+                &codes::RL1101,
+                pool.key_range,
+                format!("the pools `{first}` and `{second}` both compute, and this version runs one worker"),
+            )
+            .label_text("the second pool that computes")
+            .label(other.key_range, "the first one")
+            .note("put what needs an accelerator into one pool"),
+        );
     }
 }
 
 /// A processor without instructions for it is very slow in bfloat16.
-fn bfloat16(pipeline: &Pipeline, pool: &str, accelerator: Accelerator, diagnostics: &mut Diagnostics) {
-    if accelerator != Accelerator::Cpu || has_bfloat16() {
-        return;
-    }
+fn bfloat16(pipeline: &Pipeline, pool: &str, diagnostics: &mut Diagnostics) {
     for (_, node, contract) in pipeline.live() {
-        let used = |target: Target| contract.uses.iter().find(|used| used.target == target).map(|used| &used.name);
-        let (Some(in_pool), Some(model)) = (used(Target::Pool), used(Target::Model)) else { continue };
-        let dtype = pipeline.models.get(model).and_then(|model| model.config.as_ref()).map(|config| config.dtype);
+        let used = |target: Target| {
+            contract
+                .uses
+                .iter()
+                .find(|used| used.target == target)
+                .map(|used| &used.name)
+        };
+        let (Some(in_pool), Some(model)) = (used(Target::Pool), used(Target::Model)) else {
+            continue;
+        };
+        let dtype = pipeline
+            .models
+            .get(model)
+            .and_then(|model| model.config.as_ref())
+            .map(|config| config.dtype);
         if in_pool == pool && dtype == Some(Dtype::Bfloat16) {
             diagnostics.push(
                 Diagnostic::warning(
@@ -91,11 +202,16 @@ fn bfloat16(pipeline: &Pipeline, pool: &str, accelerator: Accelerator, diagnosti
                     pipeline.range_of(&["models", model, "dtype"]).unwrap_or(node.key_range),
                     "this processor has no instructions for bfloat16: float32 is faster",
                 )
-                .note("`dtype: auto` chooses"),
+                .label_text("slow here")
+                .note("`dtype: auto` chooses what the device does well"),
             );
             return;
         }
     }
+}
+
+fn in_gib(size: ByteSize) -> String {
+    format!("{:.1}GiB", size.0 as f64 / f64::from(1 << 30))
 }
 
 fn has_bfloat16() -> bool {
@@ -107,8 +223,15 @@ fn has_bfloat16() -> bool {
 
 fn variables(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (name, config) in &pipeline.env.vars {
-        let Some(variable) = pipeline.variables.by_name.get(name) else { continue };
-        let Some(reference) = pipeline.variables.references.iter().find(|reference| reference.name == *name) else {
+        let Some(variable) = pipeline.variables.by_name.get(name) else {
+            continue;
+        };
+        let Some(reference) = pipeline
+            .variables
+            .references
+            .iter()
+            .find(|reference| reference.name == *name)
+        else {
             continue;
         };
         let value = pipeline.tree.at(&reference.path).tree.as_text().unwrap_or_default();
@@ -125,28 +248,45 @@ fn variables(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
         };
         if missing {
             diagnostics.push(
-                Diagnostic::error(&codes::RL1102, reference.range, format!("`{name}`: there is no {what} `{}`", path.display()))
-                    .label(variable.key_range, "declared here"),
+                Diagnostic::error(
+                    &codes::RL1102,
+                    reference.range,
+                    format!("`{name}`: there is no {what} `{}`", path.display()),
+                )
+                .label_text(format!("no such {what}"))
+                .label(variable.key_range, "declared here")
+                .note("a relative path in a variable starts at the folder that rlpipe was started in"),
             );
         }
     }
 }
 
+/// Whether the variable at a place was itself checked to name something that exists.
+fn was_told(pipeline: &Pipeline, path: &[&str], kind: VarKind) -> bool {
+    let path: Vec<Segment> = path.iter().map(|key| Segment::from(*key)).collect();
+    pipeline.variables.references.iter().any(|reference| {
+        let declared = pipeline.env.vars.get(&reference.name).map(|config| config.kind);
+        declared == Some(kind) && reference.path == path
+    })
+}
+
 fn data_sets(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (_, node, contract) in pipeline.live() {
-        let Role::Sampler { dataset, .. } = &contract.role else { continue };
+        let Role::Sampler { dataset, .. } = &contract.role else {
+            continue;
+        };
         if !dataset.path.is_file() {
             let range = node.range_of(&["dataset", "path"]);
-            let told = pipeline.variables.references.iter().any(|reference| {
-                let kind = pipeline.env.vars.get(&reference.name).map(|config| config.kind);
-                kind == Some(VarKind::File) && reference.range == range
-            });
-            if !told {
-                diagnostics.push(Diagnostic::error(
-                    &codes::RL1102,
-                    range,
-                    format!("there is no file `{}`", dataset.path.display()),
-                ));
+            if !was_told(pipeline, &["nodes", &node.name, "dataset", "path"], VarKind::File) {
+                diagnostics.push(
+                    Diagnostic::error(
+                        &codes::RL1102,
+                        range,
+                        format!("there is no file `{}`", dataset.path.display()),
+                    )
+                    .label_text("no such file")
+                    .note("a relative path in a file starts at the folder of that file"),
+                );
             }
         }
     }
@@ -154,38 +294,48 @@ fn data_sets(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
 
 fn models(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (name, model) in &pipeline.models {
-        let Some(path) = model.config.as_ref().and_then(|config| config.path.as_ref()) else { continue };
+        let Some(path) = model.config.as_ref().and_then(|config| config.path.as_ref()) else {
+            continue;
+        };
         if !is_used(pipeline, Target::Model, name) {
             continue;
         }
         let range = pipeline.range_of(&["models", name, "path"]).unwrap_or(model.key_range);
         let folder = path.as_path();
         if !folder.is_dir() {
-            let told = pipeline.variables.references.iter().any(|reference| {
-                let kind = pipeline.env.vars.get(&reference.name).map(|config| config.kind);
-                kind == Some(VarKind::Dir) && reference.range == range
-            });
-            if !told {
-                diagnostics.push(Diagnostic::error(
-                    &codes::RL1102,
-                    range,
-                    format!("the model `{name}`: there is no folder `{}`", folder.display()),
-                ));
+            if !was_told(pipeline, &["models", name, "path"], VarKind::Dir) {
+                let message = format!("the model `{name}`: there is no folder `{}`", folder.display());
+                diagnostics.push(
+                    Diagnostic::error(&codes::RL1102, range, message)
+                        .label_text("no such folder")
+                        .note("a relative path in a file starts at the folder of that file"),
+                );
             }
             continue;
         }
         let has = |file: &str| folder.join(file).is_file();
-        for (there, what) in [
+        let files = [
             (has("config.json"), "config.json"),
             (has("tokenizer.json"), "tokenizer.json"),
-            (has("model.safetensors") || has("model.safetensors.index.json"), "model.safetensors"),
-        ] {
-            if !there {
-                diagnostics.push(
-                    Diagnostic::error(&codes::RL1103, range, format!("the model `{name}`: `{}` has no `{what}`", folder.display()))
-                        .note("a Hugging Face model folder has `config.json`, `tokenizer.json` and weights as safetensors"),
-                );
-            }
+            (has("tokenizer_config.json"), "tokenizer_config.json"),
+            (
+                has("model.safetensors") || has("model.safetensors.index.json"),
+                "model.safetensors",
+            ),
+        ];
+        let missing: Vec<&str> = files
+            .iter()
+            .filter(|(there, _)| !there)
+            .map(|(_, file)| *file)
+            .collect();
+        if !missing.is_empty() {
+            let message = format!("the model `{name}` lacks files: {}", quoted(&missing));
+            diagnostics.push(
+                Diagnostic::error(&codes::RL1103, range, message)
+                    .label_text("not a whole model folder")
+                    .note(format!("looked in `{}`", folder.display()))
+                    .note("copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors"),
+            );
         }
     }
 }

@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for NotYet {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if bool::deserialize(deserializer)? {
             let found = serde::de::Unexpected::Bool(true);
-            return Err(serde::de::Error::invalid_value(found, &"false (this version has: false)"));
+            return Err(serde::de::Error::invalid_value(found, &"`false`, which is all that this version has"));
         }
         Ok(Self(false))
     }

@@ -189,7 +189,7 @@ fn leading_zeros_are_asked_about() {
     assert_eq!(parsed.said(), [("RL0104", "010")]);
     assert_eq!(
         apply_fixes("v: 010 # é\n", &[found.fix.as_ref().unwrap()]),
-        "v: \"010\" # é\n"
+        "v: 10 # é\n"
     );
     assert_eq!(parsed.tree.as_ref().unwrap().get("v").unwrap().value, Value::Unresolved);
     assert!(yaml("v: 0\nw: 0.5\nx: -0\ny: 00:10\nz: '00'\n").diagnostics.is_empty());
@@ -197,7 +197,7 @@ fn leading_zeros_are_asked_about() {
     assert_eq!(parsed.said(), [("RL0104", "010")]);
     assert_eq!(
         apply_fixes("a = 010\n", &[parsed.only().fix.as_ref().unwrap()]),
-        "a = \"010\"\n"
+        "a = 10\n"
     );
 }
 
