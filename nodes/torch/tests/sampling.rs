@@ -33,6 +33,7 @@ fn expected(settings: &SlotSettings) -> Vec<f64> {
 }
 
 fn draw(settings: &SlotSettings, kind: Kind) -> (Vec<i64>, Vec<f64>) {
+    tch::set_num_threads(1);
     let (rows, batches) = (1000, DRAWS / 1000);
     let sampling = SlotSampling::new(&vec![settings.clone(); rows], LOGITS.len() as i64, kind, Device::Cpu);
     let logits = Tensor::from_slice(&LOGITS).to_kind(kind).repeat([rows as i64, 1]);
