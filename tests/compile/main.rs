@@ -1,5 +1,6 @@
 //! Pipelines as texts: what the compiler, the schema and the references say of them.
 #![allow(clippy::unwrap_used)]
 
+mod reference;
 mod schema;
 mod ui;

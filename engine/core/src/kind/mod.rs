@@ -12,7 +12,7 @@ mod stage;
 
 pub use choice::{Choice, ChoiceOf};
 pub use contract::{Contract, DatasetSource, Input, OverLong, Output, Role, Target, Use};
-pub use node::{AnyConfig, Kind, NodeConfig};
+pub use node::{AnyConfig, Decoded, Kind, NodeConfig};
 pub use numbers::{ByteSize, Fraction, NonNegative, OpenFraction, Positive};
 pub use port::{Arity, Field, PortType};
 pub use stage::{

@@ -53,6 +53,9 @@ impl<C: NodeConfig> AnyConfig for C {
     }
 }
 
+/// A config, or everything that is wrong with it.
+pub type Decoded = Result<Box<dyn AnyConfig>, Vec<Fault>>;
+
 /// What is known of a kind before any node of it exists: enough to check a file and to write the schema.
 #[derive(Clone, Copy)]
 pub struct Kind {
@@ -65,7 +68,7 @@ pub struct Kind {
     /// Schema of the config.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
     /// Reads the config from a node's tree.
-    pub decode: fn(&Tree) -> Result<Box<dyn AnyConfig>, Vec<Fault>>,
+    pub decode: fn(&Tree) -> Decoded,
     /// Reads a resolved config.
     pub load: fn(Value) -> Result<Box<dyn AnyConfig>, String>,
 }

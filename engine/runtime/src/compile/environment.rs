@@ -370,7 +370,7 @@ fn unused(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (name, variable) in &variables.by_name {
         let referred = variables.references.iter().any(|reference| reference.name == *name);
         // What is meant for it has another name; that was reported.
-        let misspelt = unknown().any(|reference| nearest(&reference.name, [name.as_str()]).first().is_some());
+        let misspelt = unknown().any(|reference| !nearest(&reference.name, [name.as_str()]).is_empty());
         let ruled = variables.config.rules.iter().any(|rule| rule.names().contains(name));
         if !referred && !misspelt && !ruled && backend_of_flag(name).is_none() {
             diagnostics.push(

@@ -31,7 +31,7 @@ pub use config::{
 pub use data::{Data, init_model, load as load_data, model_folder, steps_of_epochs};
 pub use environment::Variables;
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
-pub use schema::{Setting, describe_kind, kind_settings, pipeline_schema};
+pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema};
 pub use short_forms::short_forms;
 pub use world::{Machine, check as check_world, check_on as check_world_on};
 

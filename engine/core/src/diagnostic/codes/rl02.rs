@@ -12,10 +12,13 @@ pub static RL0201: Code = Code {
     id: "RL0201",
     title: "a key is not known here",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A mapping has a key that this place does not know. Where the key is nearly a known one, that is \
+              proposed; where it belongs into another mapping of the same node, that is named.",
+        why: "Ignored, a mistyped setting would silently keep its default, and the run would not be the one that was \
+              written down.",
+        example: "nodes:\n  trainer:\n    type: trainer\n    max_gradient_norm: 0.5         # max_grad_norm\n",
+        fix: "Write the proposed key, or move it to the mapping that the message names. `rlpipe kinds trainer` lists \
+              every setting of a kind; an editor that knows the schema offers them.",
     },
 };
 
@@ -24,10 +27,12 @@ pub static RL0202: Code = Code {
     id: "RL0202",
     title: "a choice is not known here",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A setting takes one of a few names, and the one given is none of them. Some names of other \
+              systems, or of later versions, are not there in this version.",
+        why: "Each choice is code of its own; there is nothing that could stand in for an unknown one.",
+        example: "nodes:\n  trainer:\n    type: trainer\n    old_logprobs: recompte         # recompute\n",
+        fix: "Use one of the names that the message lists. A choice with settings is written `kl: { k3: { \
+              coefficient: 0.001 } }`, one without as its bare name: `kl: none`.",
     },
 };
 
@@ -36,10 +41,13 @@ pub static RL0203: Code = Code {
     id: "RL0203",
     title: "a key is missing",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A mapping lacks a key that has no default.",
+        why: "There is no value that would be right for everybody: which judge scores the answers, or how high the \
+              learning rate is, must be said.",
+        example: "nodes:\n  scored:\n    type: judger                   # which judge?\n    inputs: { groups: \
+              answers }\n",
+        fix: "Add the key. `rlpipe kinds judger` shows its type, its meaning and an example. A key with a misspelt \
+              name is reported as that, not as missing.",
     },
 };
 
@@ -48,10 +56,13 @@ pub static RL0204: Code = Code {
     id: "RL0204",
     title: "a value has the wrong type",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A value is of another type than its key takes, or a number lies outside its bounds.",
+        why: "Values are not converted: `\"4\"` is text and `4.0` is no whole number, so that a slip is found here \
+              and not in the middle of a run.",
+        example: "nodes:\n  trainer:\n    type: trainer\n    optimizer_steps: two           # a whole number from 1\n",
+        fix: "Write a value of the type that the message names. Quotes make text; without them YAML reads `true`, \
+              `3` and `1e-6` as what they look like. A whole `${NAME}` takes the type that is wanted, whether it is \
+              quoted or not.",
     },
 };
 
@@ -60,10 +71,11 @@ pub static RL0205: Code = Code {
     id: "RL0205",
     title: "a value is not allowed",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A value has the right type, but not a form that can be used: a list of another length, two choices \
+              at once, a name that cannot be a folder.",
+        why: "It could not be carried out, or would fail only later.",
+        example: "name: my run                       # becomes a folder: no spaces\n",
+        fix: "Change the value as the message says. Names of runs have letters, digits, `-`, `_` and `.`.",
     },
 };
 
@@ -72,10 +84,12 @@ pub static RL0206: Code = Code {
     id: "RL0206",
     title: "a key has another name here",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The key is what XTuner, verl, TRL or another system calls a setting that has another name here.",
+        why: "Names say what they count: `prompts_per_step` and `samples_per_prompt` cannot be mistaken for each \
+              other, as batch sizes can.",
+        example: "nodes:\n  prompts:\n    type: sampler\n    num_generations: 8             # samples_per_prompt\n",
+        fix: "Write the name that the message gives; `rlpipe validate --fix` does. Check that the value counts the \
+              same thing.",
     },
 };
 
@@ -84,10 +98,11 @@ pub static RL0207: Code = Code {
     id: "RL0207",
     title: "there is no such kind",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The `type` of a node is the name of no kind.",
+        why: "The kind decides which settings, inputs and outputs a node has; without it nothing else of the node \
+              can be checked.",
+        example: "nodes:\n  trainer:\n    type: trianer                  # trainer\n",
+        fix: "Use one of the kinds that the message lists; `rlpipe kinds` says what each is for.",
     },
 };
 
@@ -96,10 +111,10 @@ pub static RL0208: Code = Code {
     id: "RL0208",
     title: "a node has no type",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A node lacks the key `type`.",
+        why: "The kind decides which settings, inputs and outputs a node has. It is not guessed from its name.",
+        example: "nodes:\n  trainer:                         # type: trainer\n    pool: gpu\n    model: policy\n",
+        fix: "Add `type:` with the name of a kind. Something that is no node belongs outside `nodes`.",
     },
 };
 
@@ -108,10 +123,12 @@ pub static RL0209: Code = Code {
     id: "RL0209",
     title: "keys that exclude each other, or one of which is needed",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "Two keys are given of which only one may be, or none of which one must be.",
+        why: "With both, one of them would have to be ignored; with none, something essential is open.",
+        example: "run:\n  work_dir: runs\n  total_steps: 100\n  total_epochs: 2                  # which of them \
+              ends the run?\n",
+        fix: "Keep one of the two: `total_steps` or `total_epochs` of a run, `path` or `init` of a model. \
+              In an overlay, `null` takes away what the base gives.",
     },
 };
 
@@ -120,9 +137,9 @@ pub static RL0210: Code = Code {
     id: "RL0210",
     title: "a section is missing",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The file lacks one of the keys that every pipeline has: `name`, `run`, `pools`, `models`, `nodes`.",
+        why: "Each of them is needed to run: where the results go, what computes, which model, and what is done.",
+        example: "version: 1\nname: grpo_gsm8k\nnodes: {}                          # and run, pools, models?\n",
+        fix: "Add the section. `rlpipe init` writes a pipeline that has all of them.",
     },
 };

@@ -10,10 +10,13 @@ pub static RL0401: Code = Code {
     id: "RL0401",
     title: "an interval is no multiple of a weight sync's",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "An evaluator, `run.checkpoint` or `run.hf_export` fires at steps at which a `weight_sync` does not.",
+        why: "Between two syncs the engine holds older weights than the trainer. An evaluation there would measure \
+              another model than the step it is reported for, and a state saved there could not be continued \
+              exactly.",
+        example: "nodes:\n  sync: { type: weight_sync, inputs: { weights: trainer }, to: engine, every_steps: 3 \
+              }\n  evaluator: { type: evaluator, inputs: { groups: marks }, every_steps: 10 }   # 9 or 12\n",
+        fix: "Use a multiple, as the message proposes, or sync more often; `every_steps: 1` fits everything.",
     },
 };
 
@@ -22,10 +25,10 @@ pub static RL0402: Code = Code {
     id: "RL0402",
     title: "two bounds contradict each other",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A lower bound lies above the upper bound that goes with it.",
+        why: "No value lies between them: the response could never end, or no value of the variable be right.",
+        example: "sampling: { max_new_tokens: 256, min_new_tokens: 512 }\n",
+        fix: "Exchange the two, or change one of them.",
     },
 };
 
@@ -34,9 +37,12 @@ pub static RL0403: Code = Code {
     id: "RL0403",
     title: "an evaluator never fires",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "An evaluator is enabled, but is to fire neither at the start, nor every so many steps, nor at the \
+              end.",
+        why: "It would be carried along and never measure anything.",
+        example: "nodes:\n  evaluator:\n    type: evaluator\n    inputs: { groups: marks }\n    at_end: \
+              false                  # and no every_steps, no at_start\n",
+        fix: "Give it `every_steps`, `at_start: true` or `at_end: true`. To switch it off, set `enabled: false`: \
+              what only it needs is then left out as well.",
     },
 };

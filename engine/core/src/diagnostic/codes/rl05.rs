@@ -10,10 +10,15 @@ pub static RL0501: Code = Code {
     id: "RL0501",
     title: "prompt and response do not fit into the context",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The longest prompt and the longest response together are more than the engine's \
+              `max_context_tokens`.",
+        why: "Long answers to long prompts would be cut before they end, and be scored as wrong for it.",
+        example: "nodes:\n  prompts: { type: sampler, dataset: { path: train.jsonl }, max_prompt_tokens: 512 \
+              }\n  engine: { type: rollout_engine, pool: gpu, model: policy, max_context_tokens: 1024 \
+              }\n  answers:\n    type: agent_loop\n    inputs: { prompts: prompts, engine: engine }\n    sampling: { \
+              max_new_tokens: 1024 }     # 512 + 1024 = 1536\n",
+        fix: "Raise `max_context_tokens` to the sum, which costs memory of the cache, or lower `max_prompt_tokens` \
+              or `max_new_tokens`.",
     },
 };
 
@@ -22,10 +27,12 @@ pub static RL0502: Code = Code {
     id: "RL0502",
     title: "a rollout does not fit into a pack",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The longest prompt and the longest response together are more than the trainer's \
+              `max_tokens_per_pack`.",
+        why: "Sequences are packed whole: a cut one would be trained on half an answer with the reward of the whole.",
+        example: "nodes:\n  trainer:\n    type: trainer\n    max_tokens_per_pack: 1024      # prompts of 512 and \
+              responses of 1024: 1536\n",
+        fix: "Raise `max_tokens_per_pack` at least to the sum. It bounds memory only; results do not depend on it.",
     },
 };
 
@@ -34,10 +41,13 @@ pub static RL0503: Code = Code {
     id: "RL0503",
     title: "a number does not divide another",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "One number must be a divisor of another and is not: `optimizer_steps` of `prompts_per_step`, \
+              `heads` of `hidden_size`, `key_value_heads` of `heads`.",
+        why: "The parts are equal by definition. With a remainder one optimizer step would be smaller and its groups \
+              count for more, or a head would have no whole width.",
+        example: "nodes:\n  buffer: { type: replay_buffer, inputs: { groups: [scored] }, prompts_per_step: 64 \
+              }\n  trainer:\n    type: trainer\n    optimizer_steps: 3             # 2 or 4\n",
+        fix: "Take one of the divisors that the message lists, or change the number that is to be divided.",
     },
 };
 
@@ -46,9 +56,12 @@ pub static RL0504: Code = Code {
     id: "RL0504",
     title: "too few samples of a prompt",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "An estimator compares the samples of a prompt with each other, and a sampler gives fewer than it \
+              needs.",
+        why: "With one sample its reward is the mean of its group and its advantage 0: the run would go through all \
+              its steps and learn nothing.",
+        example: "nodes:\n  prompts:\n    type: sampler\n    dataset: { path: train.jsonl }\n    samples_per_prompt: \
+              1          # grpo needs at least 2\n",
+        fix: "Raise `samples_per_prompt`; 5 to 16 is usual. Samplers of evaluations may stay at 1.",
     },
 };

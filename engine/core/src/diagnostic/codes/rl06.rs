@@ -10,10 +10,12 @@ pub static RL0601: Code = Code {
     id: "RL0601",
     title: "a variable is not declared",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The file refers to `${NAME}`, or a rule speaks of it, and `env.vars` does not declare it.",
+        why: "All that a pipeline takes from outside stands in one place, with its kind, so that it can be checked \
+              before anything starts, and so that a reader sees what must be set.",
+        example: "run:\n  work_dir: ${WORK_DIR}            # no env.vars.WORK_DIR\n  total_steps: 100\n",
+        fix: "Declare it: `env: { vars: { WORK_DIR: { kind: path } } }`; `rlpipe validate --fix` puts a \
+              declaration in. Where another variable is meant, its name is proposed.",
     },
 };
 
@@ -22,10 +24,13 @@ pub static RL0602: Code = Code {
     id: "RL0602",
     title: "a variable is not set",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The environment lacks a variable, or has it empty, that the run needs and that has no default.",
+        why: "The value it stands for is unknown. All missing variables are reported at once, and only those that \
+              the run needs.",
+        example: "env:\n  vars:\n    MODEL_PATH: { kind: dir, help: a Hugging Face model folder \
+              }\nmodels:\n  policy: { path: \"${MODEL_PATH}\" }\n",
+        fix: "Set it in the shell, `export MODEL_PATH=...`, or give it a `default` in `env.vars`, or at its place: \
+              `${MODEL_PATH:-models/policy}`.",
     },
 };
 
@@ -34,10 +39,11 @@ pub static RL0603: Code = Code {
     id: "RL0603",
     title: "a variable has a value of the wrong kind",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "The value of a variable, from the environment or its default, is not of the declared kind: no \
+              number, outside `min` and `max`, or none of the choices.",
+        why: "It would go wrong wherever it is used; here it is said once, with the name of the variable.",
+        example: "env:\n  vars:\n    GPUS_PER_NODE: { kind: int, min: 1 }   # export GPUS_PER_NODE=eight\n",
+        fix: "Set another value, or correct the declaration. Flags are `1`, `true`, `0` or `false`.",
     },
 };
 
@@ -46,10 +52,12 @@ pub static RL0604: Code = Code {
     id: "RL0604",
     title: "a rule among variables is broken",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "A rule under `env.rules` does not hold: `at_most_one`, `exactly_one` or `all_or_none` of some \
+              variables may be set.",
+        why: "Whoever wrote the pipeline said that these settings do not go together, or only together.",
+        example: "env:\n  rules:\n    - at_most_one: [USE_SGLANG, USE_VLLM]  # both are set\n",
+        fix: "Set or unset variables until the rule holds: `unset USE_VLLM`. A flag with the value `0` or `false` \
+              counts as not set.",
     },
 };
 
@@ -58,10 +66,13 @@ pub static RL0605: Code = Code {
     id: "RL0605",
     title: "a flag asks for another backend",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "One of the variables `XTUNER_USE_SGLANG`, `XTUNER_USE_LMDEPLOY` and `XTUNER_USE_VLLM` is on, and \
+              an engine has another backend.",
+        why: "There these flags choose what generates. Here the pipeline does, and a flag that silently has no \
+              effect would be a run with the wrong engine.",
+        example: "env:\n  vars:\n    XTUNER_USE_VLLM: { kind: flag, optional: true }      # export \
+              XTUNER_USE_VLLM=1\nnodes:\n  engine: { type: rollout_engine, backend: torch }       # shortened\n",
+        fix: "Unset the flag, or choose that backend, where this version has it.",
     },
 };
 
@@ -70,9 +81,9 @@ pub static RL0606: Code = Code {
     id: "RL0606",
     title: "a variable is declared and not used",
     explanation: Explanation {
-        meaning: "",
-        why: "",
-        example: "",
-        fix: "",
+        meaning: "Nothing refers to a variable of `env.vars`, and no rule speaks of it.",
+        why: "Setting it has no effect, though the file looks as if it had.",
+        example: "env:\n  vars:\n    SEED: { kind: int, default: 1 }        # nowhere ${SEED}\n",
+        fix: "Refer to it as `${SEED}`, or take it out.",
     },
 };

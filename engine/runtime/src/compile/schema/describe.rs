@@ -42,10 +42,7 @@ pub fn kind_settings(kind: &Kind) -> Vec<Setting> {
 
 /// A kind's ports, settings and example, as text for the terminal.
 pub fn describe_kind(kind: &Kind) -> String {
-    let mut out = format!("{}: {}\n", kind.name, kind.summary);
-    if let Some(contract) = contract_of_example(kind) {
-        ports(&contract, &mut out);
-    }
+    let mut out = format!("{}: {}\n{}", kind.name, kind.summary, describe_ports(kind));
     out.push_str("\nsettings\n");
     for setting in kind_settings(kind) {
         describe(&setting, 1, &mut out);
@@ -53,6 +50,15 @@ pub fn describe_kind(kind: &Kind) -> String {
     out.push_str("\nexample\n");
     for line in kind.example.lines() {
         let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
+/// A kind's inputs and outputs, as text for the terminal.
+pub fn describe_ports(kind: &Kind) -> String {
+    let mut out = String::new();
+    if let Some(contract) = contract_of_example(kind) {
+        ports(&contract, &mut out);
     }
     out
 }
