@@ -43,7 +43,7 @@ test: format build lint ## Build, then check format, lints, every test and the l
 	fi
 
 format: # Formatting alone
-	cargo fmt --all --check
+	cargo fmt --all --check -- -l || { echo 'these files are not formatted: run `cargo fmt --all`'; exit 1; }
 
 lint: libtorch ## Clippy alone, warnings denied
 	cargo clippy --release --workspace --all-targets $(LOCKED) -- -D warnings
