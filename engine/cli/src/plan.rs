@@ -42,6 +42,7 @@ pub fn text(plan: &Plan) -> String {
         let _ = writeln!(out, "  {:name_width$}  {:kind_width$}  {}", node.name, node.kind, inputs.join("; "));
     }
     let _ = writeln!(out, "\nclocks");
+    let clock_width = plan.clocks.iter().map(|clock| clock.name.len()).max().unwrap_or(0);
     for clock in &plan.clocks {
         let mut when = Vec::new();
         if clock.at_start {
@@ -53,7 +54,7 @@ pub fn text(plan: &Plan) -> String {
         if clock.at_end {
             when.push("at the end".to_owned());
         }
-        let _ = writeln!(out, "  {}  {}", clock.name, when.join(", "));
+        let _ = writeln!(out, "  {:clock_width$}  {}", clock.name, when.join(", "));
     }
     if let Some(batch) = &plan.batch {
         let _ = writeln!(out, "\na train step");
@@ -64,8 +65,9 @@ pub fn text(plan: &Plan) -> String {
         );
         let _ = writeln!(
             out,
-            "  {} optimizer steps of {} prompts, packs of at most {} tokens{}",
+            "  {} optimizer {} of {} prompts, packs of at most {} tokens{}",
             batch.optimizer_steps,
+            if batch.optimizer_steps == 1 { "step" } else { "steps" },
             batch.prompts_per_optimizer_step,
             batch.max_tokens_per_pack,
             batch.most_packs_per_optimizer_step.map(|packs| format!(", at most {packs} each")).unwrap_or_default()

@@ -131,7 +131,12 @@ fn message(metrics: &Metrics) -> String {
     for (name, value) in metrics.0.iter().filter(|(name, _)| name.starts_with("eval/") && name.ends_with("accuracy")) {
         parts.push(format!("{name} {value:.3}"));
     }
-    let counts = [("groups/filtered", "filtered"), ("groups/failed", "failed"), ("optimizer/skipped", "steps skipped")];
+    let counts = [
+        ("groups/filtered", "filtered"),
+        ("groups/filled", "filled"),
+        ("groups/failed", "failed"),
+        ("optimizer/skipped", "steps skipped"),
+    ];
     for (name, label) in counts {
         if let Some(count) = metrics.get(name).filter(|count| *count > 0.0) {
             parts.push(format!("{count} {label}"));

@@ -12,7 +12,7 @@ use rlpipe_runtime::plan::{Plan, resolved};
 use rlpipe_runtime::run::{Checkpoint, Identity, RunError, RunFolder, compatible, differences, write_atomic};
 use rlpipe_runtime::schedule::{Ended, Event, Phase, Reporter, Run, RunFailure, Setup, State, Stop};
 use rlpipe_stages::KINDS;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::{Format, RunArguments};
@@ -24,6 +24,8 @@ use crate::{FAULTY, output};
 
 /// Ctrl-C ended the run.
 const INTERRUPTED: u8 = 130;
+/// More settings that differ than these are only counted.
+const SHOWN_DIFFERENCES: usize = 10;
 
 /// The passes that look outside: the world, then the data. Returns what the data sets hold.
 pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
@@ -80,7 +82,8 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
     }
     let progress = Arc::new(Progress::new(arguments.progress, total));
     let reporter: Arc<dyn Reporter> = progress.clone();
-    let place = start.folder.path().to_owned();
+    // Without `..`, to be read; the folder is there, so this does not fail.
+    let place = start.folder.path().canonicalize().unwrap_or_else(|_| start.folder.path().to_owned());
     progress.line(&match &start.checkpoint {
         Some(checkpoint) => format!("{}, going on after step {}, in {}", plan.name, checkpoint.state.step, place.display()),
         None => format!("{}, in {}", plan.name, place.display()),
@@ -188,13 +191,39 @@ fn check_identity(
 ) -> Result<Vec<String>> {
     let refused = match compatible(&checkpoint.manifest, identity) {
         Ok(notices) => return Ok(notices),
-        Err(error @ RunError::Changed { .. }) => error,
-        Err(error) => return Err(error.into()),
+        Err(error) => error,
     };
     let before = std::fs::read(folder.join("plan.json")).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-    let changed = before.map(|before| differences(&before, &serde_json::to_value(plan).unwrap_or(Value::Null)));
-    let listed = changed.unwrap_or_default().into_iter().take(10).map(|line| format!("\n  {line}")).collect::<String>();
-    Err(anyhow::Error::new(refused).context(format!("cannot resume{listed}")))
+    let now = serde_json::to_value(plan).unwrap_or(Value::Null);
+    let changed = before.map(|before| differences(&settings(&before), &settings(&now))).unwrap_or_default();
+    if changed.is_empty() || !matches!(refused, RunError::Changed { .. }) {
+        return Err(refused.into());
+    }
+    let more = changed.len().saturating_sub(SHOWN_DIFFERENCES);
+    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+    let listed: String = changed.iter().take(SHOWN_DIFFERENCES).map(|line| format!("\n  {line}")).collect();
+    anyhow::bail!(
+        "cannot resume: the pipeline is not that of the checkpoint{listed}{more}\n\
+         put it back, or start a new attempt without `--resume` (what may change: `run.work_dir`, `run.checkpoint`, \
+         `run.hf_export` and `run.total_steps`)"
+    )
+}
+
+/// What a plan has from the file and a resumed run may not change; clocks, batch table and workers follow from it.
+fn settings(plan: &Value) -> Value {
+    let nodes = plan["nodes"].as_array().into_iter().flatten().map(|node| {
+        let mut settings = node["config"].clone();
+        settings["type"] = node["kind"].clone();
+        settings["inputs"] = node["inputs"].clone();
+        (node["name"].as_str().unwrap_or_default().to_owned(), settings)
+    });
+    json!({
+        "name": plan["name"],
+        "run": { "seed": plan["run"]["seed"], "cluster": plan["run"]["cluster"] },
+        "pools": plan["pools"],
+        "models": plan["models"],
+        "nodes": nodes.collect::<serde_json::Map<_, _>>(),
+    })
 }
 
 /// Ctrl-C and termination.

@@ -73,7 +73,12 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
     } else if arguments.format == Format::Full {
         let live = pipeline.nodes.iter().filter(|node| node.live).count();
         let name = pipeline.name.as_deref().unwrap_or_default();
-        output::error(&format!("`{name}` can run: {live} nodes, checked\n"));
+        let unseen: Vec<&str> = [(arguments.data, "--data"), (arguments.environment, "--environment")]
+            .into_iter()
+            .filter_map(|(seen, argument)| (!seen).then_some(argument))
+            .collect();
+        let rest = if unseen.is_empty() { String::new() } else { format!("; {} would look further", unseen.join(" ")) };
+        output::error(&format!("`{name}` is valid: {live} nodes checked{rest}\n"));
     }
     Ok(ExitCode::SUCCESS)
 }

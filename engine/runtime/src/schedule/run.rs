@@ -209,10 +209,6 @@ impl Run {
         metrics.set("time/judge_s", produced.judge_s);
         metrics.set("throughput/rollout_tok_s", produced.tokens as f64 / seconds.max(1e-9));
         metrics.extend(report::of_dropped(&produced));
-        if produced.filled > 0 {
-            let text = format!("step {step} was completed with {} groups that were kept back", produced.filled);
-            self.setup.reporter.notice("filter", &text);
-        }
         Ok(produced)
     }
 
