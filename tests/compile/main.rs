@@ -1,6 +1,8 @@
 //! Pipelines as texts: what the compiler, the schema and the references say of them.
 #![allow(clippy::unwrap_used)]
 
+mod dependencies;
+mod properties;
 mod reference;
 mod schema;
 mod ui;
