@@ -23,8 +23,14 @@ pub fn summary(folder: &Path, total: u64) -> Result<String> {
     }
     let rewards: Vec<(u64, f64)> =
         rows.iter().filter_map(|row| Some((row.step, row.metrics.get("reward/mean")?))).collect();
-    if let (Some((first_step, first)), Some((last_step, last))) = (rewards.first(), rewards.last()) {
-        let _ = writeln!(out, "  reward/mean  {first:.3} at step {first_step}, {last:.3} at step {last_step}");
+    match rewards.as_slice() {
+        [(first_step, first), .., (last_step, last)] => {
+            let _ = writeln!(out, "  reward/mean  {first:.3} at step {first_step}, {last:.3} at step {last_step}");
+        }
+        [(step, value)] => {
+            let _ = writeln!(out, "  reward/mean  {value:.3} at step {step}");
+        }
+        [] => {}
     }
     let _ = writeln!(out, "  metrics      {}", folder.join("metrics.jsonl").display());
     let _ = writeln!(out, "  rollouts     {}", folder.join("rollouts").display());

@@ -73,12 +73,13 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
     } else if arguments.format == Format::Full {
         let live = pipeline.nodes.iter().filter(|node| node.live).count();
         let name = pipeline.name.as_deref().unwrap_or_default();
-        let unseen: Vec<&str> = [(arguments.data, "--data"), (arguments.environment, "--environment")]
-            .into_iter()
-            .filter_map(|(seen, argument)| (!seen).then_some(argument))
-            .collect();
-        let rest = if unseen.is_empty() { String::new() } else { format!("; {} would look further", unseen.join(" ")) };
-        output::error(&format!("`{name}` is valid: {live} nodes checked{rest}\n"));
+        let more = match (arguments.data, arguments.environment) {
+            (true, true) => "",
+            (true, false) => "; `--environment` checks more",
+            (false, true) => "; `--data` checks more",
+            (false, false) => "; `--data` and `--environment` check more",
+        };
+        output::error(&format!("`{name}` is valid: {live} nodes checked{more}\n"));
     }
     Ok(ExitCode::SUCCESS)
 }
