@@ -22,7 +22,8 @@ pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: 
     for error in duplicates {
         let bytes = error.span().unwrap_or(0..0);
         let key = text.get(bytes.clone()).unwrap_or_default().trim_matches(['"', '\'']);
-        diagnostics.push(duplicate_key(key, range(bytes), None));
+        let first = first_of(text, bytes.clone()).map(&range);
+        diagnostics.push(duplicate_key(key, range(bytes), first));
     }
     let mut leading_zero = false;
     for error in &other {
@@ -63,6 +64,42 @@ pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: 
     build.tree(&Spanned::new(span, DeValue::Table(table.into_inner())), 0)
 }
 
+/// Where the key at `again` was given first: in a line above it of the same table, or in the same header. None where
+/// it is written in some other way.
+fn first_of(text: &str, again: std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
+    let line_start = |at: usize| text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let start = line_start(again.start);
+    let before = &text[start..again.start];
+    let is_header = before.trim_start().starts_with('[');
+    if !is_header && !before.trim().is_empty() {
+        return None;
+    }
+    let written = text.get(again)?;
+    let header = text[start..].lines().next().unwrap_or_default().trim_end();
+    let mut end = start;
+    while end > 0 {
+        let above = line_start(end - 1);
+        let line = text[above..end].trim_end();
+        let indent = line.len() - line.trim_start().len();
+        let is_same = match is_header {
+            true => line == header,
+            false => line
+                .trim_start()
+                .strip_prefix(written)
+                .is_some_and(|rest| rest.trim_start().starts_with('=')),
+        };
+        if is_same {
+            let key = above + if is_header { before.len() } else { indent };
+            return Some(key..key + written.len());
+        }
+        if !is_header && line.trim_start().starts_with('[') {
+            return None;
+        }
+        end = above;
+    }
+    None
+}
+
 fn syntax_error(text: &str, range: Range, message: &str) -> Diagnostic {
     if message.contains("recursion") || message.contains("recurse") {
         return too_deep(range);
@@ -75,7 +112,15 @@ fn syntax_error(text: &str, range: Range, message: &str) -> Diagnostic {
     } else {
         "reading stops here"
     };
-    Diagnostic::error(&codes::RL0101, range, format!("this is not valid TOML: {message}")).label_text(label)
+    let diagnostic = Diagnostic::error(&codes::RL0101, range, format!("this is not valid TOML: {message}"));
+    let written = text.get(range.start as usize..range.end as usize).unwrap_or_default();
+    let is_word = !written.is_empty() && written.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+    if message.contains("must be quoted") && is_word {
+        return diagnostic
+            .label_text("text needs quotes in TOML")
+            .fix("quote it", range, format!("\"{written}\""));
+    }
+    diagnostic.label_text(label)
 }
 
 struct Build<'a, F> {
