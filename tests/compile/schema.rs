@@ -1,21 +1,20 @@
 //! The schema for editors: up to date, content with every shipped pipeline, and exact about what is wrong.
 
+use std::sync::LazyLock;
+
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
-use rlpipe_core::document::Format;
+use rlpipe_core::document::{Format, merge};
 use rlpipe_runtime::compile::pipeline_schema;
 use rlpipe_stages::KINDS;
-use rlpipe_tests::{check_generated, project, shipped_pipelines, tree_of};
+use rlpipe_tests::{Case, check_generated, project, shipped_pipelines, tree_of};
 use serde_json::{Value, json};
 
-fn validator() -> Validator {
-    jsonschema::draft7::new(&pipeline_schema(KINDS)).unwrap()
-}
+static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::draft7::new(&pipeline_schema(KINDS)).unwrap());
 
 /// Pointers to what is wrong, and how. Where several alternatives fit, the one that came furthest speaks.
 fn faults(document: &Value) -> Vec<String> {
-    let validator = validator();
-    let mut found: Vec<String> = validator.iter_errors(document).map(|error| deepest(&error)).collect();
+    let mut found: Vec<String> = VALIDATOR.iter_errors(document).map(|error| deepest(&error)).collect();
     found.sort();
     found.dedup();
     found
@@ -242,4 +241,34 @@ fn variables_may_stand_for_scalars() {
         changed.pointer_mut(parent).unwrap()[key] = value.into();
         assert_eq!(faults(&changed), [] as [&str; 0], "{pointer}: {value}");
     }
+}
+
+/// What a schema can know, it knows; what takes the whole pipeline, it leaves to the compiler.
+#[test]
+fn the_schema_agrees_with_the_compiler() {
+    let by_itself = [
+        "RL0107", "RL0109", "RL0201", "RL0202", "RL0203", "RL0204", "RL0206", "RL0207", "RL0208", "RL0210", "RL0304",
+        "RL0305", "RL0306", "RL0313",
+    ];
+    let mut seen = 0;
+    for case in Case::all() {
+        let Some(code) = case.code() else { continue };
+        // Of RL02 only what is listed, and no text that cannot be read or is not all there.
+        let is_by_itself = by_itself.contains(&code.as_str());
+        if (code.as_str() < "RL03" && !is_by_itself) || case.all_of("with").chain(case.all_of("set")).next().is_some() {
+            continue;
+        }
+        let (own, _) = tree_of(&case.text, Format::of_file(case.name.as_ref()));
+        let whole = match case.all_of("base").next() {
+            Some(_) => own.unwrap(),
+            None => {
+                let base = std::fs::read_to_string(Case::folder().join("base/base.yaml")).unwrap();
+                merge(tree_of(&base, Format::Yaml).0.unwrap(), own.unwrap())
+            }
+        };
+        let found = faults(&whole.to_json());
+        assert_eq!(!found.is_empty(), is_by_itself, "{}: {found:?}", case.name);
+        seen += 1;
+    }
+    assert!(seen > 100, "only {seen} cases");
 }
