@@ -1,0 +1,7 @@
+//! Whole runs of the release binaries on a small pipeline: the same numbers however a run is broken off and resumed, and
+//! every end with its exit code and its reason.
+#![allow(clippy::unwrap_used)]
+
+mod breaks;
+mod determinism;
+mod harness;
