@@ -45,7 +45,13 @@ fn a_driver_that_is_killed_in_any_phase_goes_on_as_if_it_never_was() {
 fn a_driver_that_is_killed_again_and_again_comes_to_the_same_end() {
     let whole = unbroken(&[]);
     let place = Place::new();
-    for phase in ["warm-up", "step 1: training", "step 2: checkpoint", "step 3: generation", "step 5: training"] {
+    for phase in [
+        "warm-up",
+        "step 1: training",
+        "step 2: checkpoint",
+        "step 3: generation",
+        "step 5: training",
+    ] {
         let mut run = place.start(&["--resume"]);
         run.until(phase);
         run.worker();
@@ -73,7 +79,9 @@ fn an_interrupt_ends_the_run_after_the_step_with_a_checkpoint() {
         run.signal(signal);
         run.until("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
         send(worker, SIGCONT);
-        run.end().expect(130).says(&["stopped after step 3 of 6; `--resume` goes on from here"]);
+        run.end()
+            .expect(130)
+            .says(&["stopped after step 3 of 6; `--resume` goes on from here"]);
         assert!(place.attempt().join("checkpoints/step-3/manifest.json").is_file());
         assert!(!place.attempt().join("hf/step-3").exists());
         place.assert_cleared();
@@ -91,7 +99,9 @@ fn a_second_interrupt_ends_the_run_at_once() {
         run.signal(signals[0]);
         run.until("stopping after this step");
         run.signal(signals[1]);
-        run.end().expect(130).says(&["stopped at once", "`--resume` goes on from there"]);
+        run.end()
+            .expect(130)
+            .says(&["stopped at once", "`--resume` goes on from there"]);
         place.assert_cleared();
         resumes_to(&place, &whole);
     }
@@ -119,24 +129,44 @@ fn an_interrupt_before_the_first_step_keeps_what_was_learnt_from_examples() {
 fn so_many_steps_write_a_checkpoint_and_an_export_and_change_nothing() {
     let whole = unbroken(&[]);
     let place = Place::new();
-    place.run(&["--steps", "1"]).expect(0).says(&["stopped after step 1 of 6"]);
+    place
+        .run(&["--steps", "1"])
+        .expect(0)
+        .says(&["stopped after step 1 of 6"]);
     let attempt = place.attempt();
-    for made in ["checkpoints/step-1/manifest.json", "hf/step-1/model.safetensors", "hf/step-1/tokenizer.json"] {
+    for made in [
+        "checkpoints/step-1/manifest.json",
+        "hf/step-1/model.safetensors",
+        "hf/step-1/tokenizer.json",
+    ] {
         assert!(attempt.join(made).is_file(), "{made}");
     }
-    assert!(!attempt.join("rollouts/eval/step-1.jsonl").exists(), "an evaluation was forced");
+    assert!(
+        !attempt.join("rollouts/eval/step-1.jsonl").exists(),
+        "an evaluation was forced"
+    );
     // The steps are counted from where this process begins.
-    place.run(&["--resume", "--steps", "2"]).expect(0).says(&["stopped after step 3 of 6"]);
+    place
+        .run(&["--resume", "--steps", "2"])
+        .expect(0)
+        .says(&["stopped after step 3 of 6"]);
     place.run(&["--resume"]).expect(0);
     let mut broken = Record::of(&attempt);
-    broken.0.retain(|name, _| !name.starts_with("hf/step-1/") && !name.starts_with("hf/step-3/"));
+    broken
+        .0
+        .retain(|name, _| !name.starts_with("hf/step-1/") && !name.starts_with("hf/step-3/"));
     broken.assert_is(&whole);
 }
 
 #[test]
 fn a_dead_worker_ends_the_run_and_is_named() {
     let whole = unbroken(&[]);
-    for phase in ["step 0: warm-up", "step 3: generation", "step 4: training", "step 4: checkpoint"] {
+    for phase in [
+        "step 0: warm-up",
+        "step 3: generation",
+        "step 4: training",
+        "step 4: checkpoint",
+    ] {
         let place = Place::new();
         let mut run = place.start(&[]);
         run.until(phase);

@@ -84,7 +84,11 @@ impl Place {
     }
 
     fn run_arguments(&self, command: &mut Command, arguments: &[&str]) {
-        command.arg("run").arg(pipeline()).arg("--work-dir").arg(self.path().join("runs"));
+        command
+            .arg("run")
+            .arg(pipeline())
+            .arg("--work-dir")
+            .arg(self.path().join("runs"));
         command.args(["--progress", "phases"]).args(arguments);
     }
 
@@ -153,7 +157,13 @@ impl Running {
             output.read_to_string(&mut text).unwrap();
             text
         });
-        Self { child, lines, output, seen: Vec::new(), workers: BTreeSet::new() }
+        Self {
+            child,
+            lines,
+            output,
+            seen: Vec::new(),
+            workers: BTreeSet::new(),
+        }
     }
 
     /// Reads on until a line has this in it.
@@ -174,7 +184,9 @@ impl Running {
 
     /// Its worker, from the table of processes.
     pub fn worker(&mut self) -> u32 {
-        let worker = children(self.child.id()).into_iter().find(|id| name_of(*id) == "rlpipe-worker");
+        let worker = children(self.child.id())
+            .into_iter()
+            .find(|id| name_of(*id) == "rlpipe-worker");
         let worker = worker.unwrap_or_else(|| panic!("there is no worker after:\n{}", self.seen.join("\n")));
         self.workers.insert(worker);
         worker
@@ -207,7 +219,9 @@ impl Running {
             self.seen.push(line);
         }
         let text = std::mem::take(&mut self.seen).join("\n");
-        let output = std::mem::replace(&mut self.output, thread::spawn(String::new)).join().unwrap();
+        let output = std::mem::replace(&mut self.output, thread::spawn(String::new))
+            .join()
+            .unwrap();
         assert!(!text.contains("panicked"), "{text}");
         Ended { status, output, text }
     }
@@ -225,7 +239,13 @@ impl Ended {
     /// It ended with this code.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
-        assert_eq!(self.status.code(), Some(code), "signal {:?}:\n{}", self.status.signal(), self.text);
+        assert_eq!(
+            self.status.code(),
+            Some(code),
+            "signal {:?}:\n{}",
+            self.status.signal(),
+            self.text
+        );
         self
     }
 
@@ -261,11 +281,16 @@ pub fn runs(process: u32) -> bool {
 fn children(parent: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|process| state(*process).is_some_and(|(_, of)| of == parent)).collect()
+    numbers
+        .filter(|process| state(*process).is_some_and(|(_, of)| of == parent))
+        .collect()
 }
 
 fn name_of(process: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string(format!("/proc/{process}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// What must be the same in every run of one seed, by name: rows of metrics without times, files of rollouts, exports.
@@ -292,7 +317,9 @@ impl Record {
         for name in names {
             let (one, two) = (self.0.get(name), other.0.get(name));
             let text = |bytes: Option<&Vec<u8>>| {
-                bytes.map_or("(not there)".to_owned(), |bytes| String::from_utf8_lossy(bytes).into_owned())
+                bytes.map_or("(not there)".to_owned(), |bytes| {
+                    String::from_utf8_lossy(bytes).into_owned()
+                })
             };
             assert!(one == two, "{name} differs:\n{:.3000}\n{:.3000}", text(one), text(two));
         }
@@ -306,7 +333,10 @@ impl Record {
 
     /// The lines of a file of rollouts.
     pub fn lines(&self, file: &str) -> Vec<serde_json::Value> {
-        let bytes = self.0.get(file).unwrap_or_else(|| panic!("no `{file}` in {:?}", self.0.keys()));
+        let bytes = self
+            .0
+            .get(file)
+            .unwrap_or_else(|| panic!("no `{file}` in {:?}", self.0.keys()));
         let text = std::str::from_utf8(bytes).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -315,7 +345,9 @@ impl Record {
 /// A row of metrics without times, its numbers as they are written. Names and numbers have no comma in them.
 fn untimed(line: &str) -> String {
     let inside = line.trim_start_matches('{').trim_end_matches('}');
-    let kept = inside.split(',').filter(|field| !field.starts_with("\"time/") && !field.starts_with("\"throughput/"));
+    let kept = inside
+        .split(',')
+        .filter(|field| !field.starts_with("\"time/") && !field.starts_with("\"throughput/"));
     format!("{{{}}}", kept.collect::<Vec<_>>().join(","))
 }
 

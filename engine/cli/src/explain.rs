@@ -12,7 +12,11 @@ pub fn explain(id: &str) -> Result<ExitCode> {
     let Some(code) = code(id) else {
         let known: Vec<&str> = CODES.iter().map(|code| code.id).collect();
         let near = nearest(id, known.iter().copied());
-        let hint = if near.is_empty() { known.join(", ") } else { near.join(", ") };
+        let hint = if near.is_empty() {
+            known.join(", ")
+        } else {
+            near.join(", ")
+        };
         anyhow::bail!("there is no code `{id}`; there are {hint}");
     };
     let text = &code.explanation;
@@ -29,5 +33,9 @@ pub fn explain(id: &str) -> Result<ExitCode> {
 }
 
 fn indented(text: &str) -> String {
-    text.trim_end().lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+    text.trim_end()
+        .lines()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

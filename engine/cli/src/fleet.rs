@@ -13,7 +13,7 @@ use rlpipe_runtime::cluster::{self, Cluster, LocalCluster, WorkerProcess, Worker
 use rlpipe_runtime::compile::{Accelerator, Data, Dtype, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
-use rlpipe_runtime::schedule::{RunFailure, WorkerState};
+use rlpipe_runtime::schedule::WorkerState;
 use tokio::task::JoinHandle;
 
 use crate::progress::Progress;
@@ -55,9 +55,10 @@ impl Fleet {
                 .nodes
                 .iter()
                 .flat_map(|node| {
-                    node.inputs.iter().filter(|(_, edges)| edges.len() == 1).map(|(port, edges)| {
-                        ((node.name.clone(), port.clone()), edges[0].node.clone())
-                    })
+                    node.inputs
+                        .iter()
+                        .filter(|(_, edges)| edges.len() == 1)
+                        .map(|(port, edges)| ((node.name.clone(), port.clone()), edges[0].node.clone()))
                 })
                 .collect(),
             rows: data.rows,
@@ -85,7 +86,10 @@ impl Fleet {
         cluster: &dyn Cluster,
         folder: &RunFolder,
     ) -> Result<Worker> {
-        let pool = plan.pools.get(&planned.pool).with_context(|| format!("the plan has no pool `{}`", planned.pool))?;
+        let pool = plan
+            .pools
+            .get(&planned.pool)
+            .with_context(|| format!("the plan has no pool `{}`", planned.pool))?;
         let spec = WorkerSpec {
             rank: planned.rank,
             pool: planned.pool.clone(),
@@ -101,11 +105,18 @@ impl Fleet {
                 Accelerator::Auto => cluster::Accelerator::Auto,
             },
         };
+        let program = spec.program.clone();
         let mut process = cluster.start(spec).await?;
         let worker = tokio::select! {
             worker = self._hub.worker(planned.rank, &planned.pool, HELLO_WITHIN) => worker?,
             exit = process.wait() => {
-                anyhow::bail!("worker {} of pool `{}` did not start: {}", planned.rank, planned.pool, process.report(exit));
+                anyhow::bail!(
+                    "worker {} of pool `{}`, program `{}`, did not start: {}",
+                    planned.rank,
+                    planned.pool,
+                    program.display(),
+                    process.report(exit)
+                );
             }
         };
         self.watch(process, worker.clone());
@@ -123,9 +134,18 @@ impl Fleet {
         }
     }
 
-    async fn load(&mut self, plan: &Plan, worker: &Worker, planned: &PlannedModel, folder: &RunFolder) -> Result<String> {
+    async fn load(
+        &mut self,
+        plan: &Plan,
+        worker: &Worker,
+        planned: &PlannedModel,
+        folder: &RunFolder,
+    ) -> Result<String> {
         let name = &planned.model;
-        let config = plan.models.get(name).with_context(|| format!("the plan has no model `{name}`"))?;
+        let config = plan
+            .models
+            .get(name)
+            .with_context(|| format!("the plan has no model `{name}`"))?;
         let place = model_folder(config, folder.model(name));
         if let Some(init) = &config.init {
             init_model(&place, init).map_err(|error| anyhow::anyhow!("the model `{name}`: {error}"))?;
@@ -156,8 +176,15 @@ impl Fleet {
             self.models_of_engines.insert(engine.node.clone(), name.clone());
         }
         let parameters = loaded.parameters as f64 / 1e6;
-        let slots = if loaded.slots > 0 { format!(", {} rollouts at a time", loaded.slots) } else { String::new() };
-        Ok(format!("`{name}`: {parameters:.1} M parameters in {} on {}{slots}", loaded.dtype, loaded.device))
+        let slots = if loaded.slots > 0 {
+            format!(", {} rollouts at a time", loaded.slots)
+        } else {
+            String::new()
+        };
+        Ok(format!(
+            "`{name}`: {parameters:.1} M parameters in {} on {}{slots}",
+            loaded.dtype, loaded.device
+        ))
     }
 
     /// Versions and devices, for the checkpoint.
@@ -165,16 +192,26 @@ impl Fleet {
         let mut versions = BTreeMap::from([("rlpipe".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
         for worker in self.workers.values() {
             versions.insert("torch".to_owned(), worker.torch_version().to_owned());
-            versions.insert(format!("device of worker {}", worker.rank()), worker.device().to_owned());
+            versions.insert(
+                format!("device of worker {}", worker.rank()),
+                worker.device().to_owned(),
+            );
         }
         versions
     }
 
     /// The folder of the model that is trained: exports take their text files from there.
     pub fn trained_folder(&self, plan: &Plan) -> Result<PathBuf> {
-        let planned = plan.workers.iter().flat_map(|worker| &worker.models).find(|model| model.trainable);
+        let planned = plan
+            .workers
+            .iter()
+            .flat_map(|worker| &worker.models)
+            .find(|model| model.trainable);
         let name = &planned.context("the plan trains no model")?.model;
-        self.folders.get(name).cloned().with_context(|| format!("the model `{name}` is not loaded"))
+        self.folders
+            .get(name)
+            .cloned()
+            .with_context(|| format!("the model `{name}` is not loaded"))
     }
 
     /// Lets the workers end, and waits for it, but not for ever.
@@ -183,7 +220,11 @@ impl Fleet {
             // A worker that is gone already has nothing to shut down.
             let _ = worker.shutdown().await;
         }
-        let watchers = self.watchers.lock().map(|mut watchers| std::mem::take(&mut *watchers)).unwrap_or_default();
+        let watchers = self
+            .watchers
+            .lock()
+            .map(|mut watchers| std::mem::take(&mut *watchers))
+            .unwrap_or_default();
         for mut watcher in watchers {
             if tokio::time::timeout(SHUTDOWN_WITHIN, &mut watcher).await.is_err() {
                 // Dropping its task kills the process.
@@ -198,14 +239,20 @@ impl Fleet {
     }
 
     fn of<'a, T>(map: &'a BTreeMap<String, T>, what: &str, name: &str) -> Result<&'a T, ServiceError> {
-        map.get(name).ok_or_else(|| ServiceError(format!("there is no {what} `{name}` in this run")))
+        map.get(name)
+            .ok_or_else(|| ServiceError(format!("there is no {what} `{name}` in this run")))
     }
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
         // Dropping a watcher's task kills its process.
-        for watcher in self.watchers.lock().map(|mut watchers| std::mem::take(&mut *watchers)).unwrap_or_default() {
+        for watcher in self
+            .watchers
+            .lock()
+            .map(|mut watchers| std::mem::take(&mut *watchers))
+            .unwrap_or_default()
+        {
             watcher.abort();
         }
     }
@@ -229,16 +276,24 @@ impl Services for Fleet {
 
     fn engine(&self, node: &str) -> Result<Arc<dyn Engine>, ServiceError> {
         let model = Self::of(&self.models_of_engines, "engine", node)?;
-        Ok(Arc::new(TorchEngine::new(Self::of(&self.workers, "worker for the model", model)?.clone(), model.clone())))
+        Ok(Arc::new(TorchEngine::new(
+            Self::of(&self.workers, "worker for the model", model)?.clone(),
+            model.clone(),
+        )))
     }
 
     fn tokenizer(&self, engine: &str) -> Result<Arc<dyn Tokenizer>, ServiceError> {
         let model = Self::of(&self.models_of_engines, "engine", engine)?;
-        Ok(Arc::new(ModelTokenizer(Self::of(&self.tokenizers, "tokenizer of the model", model)?.clone())))
+        Ok(Arc::new(ModelTokenizer(
+            Self::of(&self.tokenizers, "tokenizer of the model", model)?.clone(),
+        )))
     }
 
     fn learner(&self, model: &str) -> Result<Arc<dyn Learner>, ServiceError> {
-        Ok(Arc::new(TorchLearner::new(Self::of(&self.workers, "worker for the model", model)?.clone(), model)))
+        Ok(Arc::new(TorchLearner::new(
+            Self::of(&self.workers, "worker for the model", model)?.clone(),
+            model,
+        )))
     }
 }
 
@@ -265,9 +320,13 @@ struct ModelTokenizer(Arc<rlpipe_text::Tokenizer>);
 
 impl Tokenizer for ModelTokenizer {
     fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError> {
-        let messages: Vec<_> =
-            messages.iter().map(|message| rlpipe_text::Message::new(&message.role, &message.content)).collect();
-        self.0.encode_chat(&messages, true).map_err(|error| ServiceError(error.to_string()))
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|message| rlpipe_text::Message::new(&message.role, &message.content))
+            .collect();
+        self.0
+            .encode_chat(&messages, true)
+            .map_err(|error| ServiceError(error.to_string()))
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError> {
@@ -275,30 +334,12 @@ impl Tokenizer for ModelTokenizer {
     }
 
     fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
-        self.0.decode(ids, true).map_err(|error| ServiceError(error.to_string()))
+        self.0
+            .decode(ids, true)
+            .map_err(|error| ServiceError(error.to_string()))
     }
 
     fn stop_ids(&self) -> &[u32] {
         self.0.stop_ids()
     }
-}
-
-/// Copies what is not weights: config, tokenizer, template.
-pub fn copy_texts(model: &Path, target: &Path) -> Result<(), RunFailure> {
-    let weights = ["safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack"];
-    let copy = || -> std::io::Result<()> {
-        for entry in std::fs::read_dir(model)? {
-            let path = entry?.path();
-            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-            let is_index = path.to_string_lossy().ends_with(".index.json");
-            if let Some(name) = path.file_name().filter(|_| path.is_file() && !is_index && !weights.contains(&extension)) {
-                std::fs::copy(&path, target.join(name))?;
-            }
-        }
-        Ok(())
-    };
-    copy().map_err(|error| {
-        let (from, to) = (model.display(), target.display());
-        RunFailure::Service(ServiceError(format!("cannot copy the model's text files from `{from}` to `{to}`: {error}")))
-    })
 }

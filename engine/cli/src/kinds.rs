@@ -13,14 +13,19 @@ use crate::output;
 pub fn kinds(name: Option<&str>) -> Result<ExitCode> {
     let Some(name) = name else {
         let width = KINDS.iter().map(|kind| kind.name.len()).max().unwrap_or(0);
-        let lines = KINDS.iter().map(|kind| format!("{:width$}  {}\n", kind.name, kind.summary));
+        let lines = KINDS
+            .iter()
+            .map(|kind| format!("{:width$}  {}\n", kind.name, kind.summary));
         output::print(&lines.collect::<String>());
         output::print("\n`rlpipe kinds NAME` describes one.\n");
         return Ok(ExitCode::SUCCESS);
     };
     let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
         let near = nearest(name, KINDS.iter().map(|kind| kind.name));
-        let hint = near.first().map(|best| format!("; did you mean `{best}`?")).unwrap_or_default();
+        let hint = near
+            .first()
+            .map(|best| format!("; did you mean `{best}`?"))
+            .unwrap_or_default();
         anyhow::bail!("there is no kind `{name}`{hint}");
     };
     output::print(&describe_kind(kind));

@@ -28,7 +28,12 @@ fn main() -> ExitCode {
     // SAFETY: called before any other thread exists, with a valid signal and disposition.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let filter = tracing_subscriber::EnvFilter::try_from_env("RLPIPE_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .log_internal_errors(false)
+        .init();
     let result = match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Validate(arguments) => validate::validate(&arguments),
@@ -38,7 +43,19 @@ fn main() -> ExitCode {
         Verb::Explain { code } => explain::explain(&code),
     };
     result.unwrap_or_else(|error| {
-        output::error(&format!("error: {error:#}\n"));
+        output::error(&format!("error: {}\n", text_of(&error)));
         ExitCode::from(FAILED)
     })
+}
+
+/// An error and its causes; one that has been said already is not said again.
+fn text_of(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .map(ToString::to_string)
+        .fold(String::new(), |text, cause| match text.as_str() {
+            "" => cause,
+            said if said.contains(&cause) => text,
+            said => format!("{said}: {cause}"),
+        })
 }

@@ -14,8 +14,14 @@ use crate::{FAULTY, output};
 pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     let outcome = compiled(&arguments.pipeline)?;
     show(&outcome, Format::Full);
-    let plan = outcome.pipeline.as_ref().filter(|_| !outcome.diagnostics.has_errors()).and_then(Plan::of);
-    let Some(plan) = plan else { return Ok(ExitCode::from(FAULTY)) };
+    let plan = outcome
+        .pipeline
+        .as_ref()
+        .filter(|_| !outcome.diagnostics.has_errors())
+        .and_then(Plan::of);
+    let Some(plan) = plan else {
+        return Ok(ExitCode::from(FAULTY));
+    };
     if arguments.json {
         output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?));
     } else {
@@ -37,9 +43,18 @@ pub fn text(plan: &Plan) -> String {
     let name_width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     let kind_width = plan.nodes.iter().map(|node| node.kind.len()).max().unwrap_or(0);
     for node in &plan.nodes {
-        let inputs: Vec<String> =
-            node.inputs.iter().map(|(port, edges)| format!("{port} <- {}", edges.iter().map(edge).collect::<Vec<_>>().join(", "))).collect();
-        let _ = writeln!(out, "  {:name_width$}  {:kind_width$}  {}", node.name, node.kind, inputs.join("; "));
+        let inputs: Vec<String> = node
+            .inputs
+            .iter()
+            .map(|(port, edges)| format!("{port} <- {}", edges.iter().map(edge).collect::<Vec<_>>().join(", ")))
+            .collect();
+        let _ = writeln!(
+            out,
+            "  {:name_width$}  {:kind_width$}  {}",
+            node.name,
+            node.kind,
+            inputs.join("; ")
+        );
     }
     let _ = writeln!(out, "\nclocks");
     let clock_width = plan.clocks.iter().map(|clock| clock.name.len()).max().unwrap_or(0);
@@ -49,7 +64,11 @@ pub fn text(plan: &Plan) -> String {
             when.push("at the start".to_owned());
         }
         if let Some(every) = clock.every_steps {
-            when.push(if every == 1 { "every step".to_owned() } else { format!("every {every} steps") });
+            when.push(if every == 1 {
+                "every step".to_owned()
+            } else {
+                format!("every {every} steps")
+            });
         }
         if clock.at_end {
             when.push("at the end".to_owned());
@@ -70,10 +89,19 @@ pub fn text(plan: &Plan) -> String {
             if batch.optimizer_steps == 1 { "step" } else { "steps" },
             batch.prompts_per_optimizer_step,
             batch.max_tokens_per_pack,
-            batch.most_packs_per_optimizer_step.map(|packs| format!(", at most {packs} each")).unwrap_or_default()
+            batch
+                .most_packs_per_optimizer_step
+                .map(|packs| format!(", at most {packs} each"))
+                .unwrap_or_default()
         );
-        let prompt = batch.max_prompt_tokens.map_or("unbounded".to_owned(), |tokens| tokens.to_string());
-        let _ = writeln!(out, "  prompt tokens at most {prompt}, response tokens at most {}", batch.max_new_tokens);
+        let prompt = batch
+            .max_prompt_tokens
+            .map_or("unbounded".to_owned(), |tokens| tokens.to_string());
+        let _ = writeln!(
+            out,
+            "  prompt tokens at most {prompt}, response tokens at most {}",
+            batch.max_new_tokens
+        );
     }
     let _ = writeln!(out, "\nprocesses");
     for worker in &plan.workers {
@@ -91,7 +119,13 @@ pub fn text(plan: &Plan) -> String {
                 format!("`{}` {}", model.model, does.join(" and "))
             })
             .collect();
-        let _ = writeln!(out, "  rlpipe-worker {} in pool `{}`: {}", worker.rank, worker.pool, models.join("; "));
+        let _ = writeln!(
+            out,
+            "  rlpipe-worker {} in pool `{}`: {}",
+            worker.rank,
+            worker.pool,
+            models.join("; ")
+        );
     }
     out
 }

@@ -37,7 +37,11 @@ impl Progress {
             ProgressMode::Auto => ProgressMode::Lines,
             other => other,
         };
-        Self { mode, bars: (mode == ProgressMode::Bars).then(|| Bars::new(total)), total }
+        Self {
+            mode,
+            bars: (mode == ProgressMode::Bars).then(|| Bars::new(total)),
+            total,
+        }
     }
 
     /// One line that stays.
@@ -61,14 +65,21 @@ impl Bars {
     fn new(total: u64) -> Self {
         let all = MultiProgress::new();
         let style = |template: &str| {
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+            ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("=> ")
         };
         let steps = all.add(ProgressBar::new(total));
         steps.set_style(style("step {pos}/{len} [{bar:30}] {msg} ETA {eta}"));
         let inner = all.add(ProgressBar::new(0));
         inner.set_style(style("  {prefix} {pos}/{len} [{bar:20}]"));
         steps.enable_steady_tick(Duration::from_millis(500));
-        Self { all, steps, inner, inner_of: Mutex::default() }
+        Self {
+            all,
+            steps,
+            inner,
+            inner_of: Mutex::default(),
+        }
     }
 }
 
@@ -128,7 +139,11 @@ fn message(metrics: &Metrics) -> String {
     add("loss", "loss", 4);
     add("grad norm", "grad_norm", 3);
     add("sft loss", "sft/loss_last_epoch", 3);
-    for (name, value) in metrics.0.iter().filter(|(name, _)| name.starts_with("eval/") && name.ends_with("accuracy")) {
+    for (name, value) in metrics
+        .0
+        .iter()
+        .filter(|(name, _)| name.starts_with("eval/") && name.ends_with("accuracy"))
+    {
         parts.push(format!("{name} {value:.3}"));
     }
     let counts = [

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::{Format, RunArguments};
-use crate::fleet::{Fleet, copy_texts};
+use crate::fleet::Fleet;
 use crate::progress::Progress;
-use crate::summary::summary;
+use crate::summary::{newest, summary};
 use crate::validate::{compiled, show};
 use crate::{FAULTY, output};
 
@@ -29,11 +29,17 @@ const SHOWN_DIFFERENCES: usize = 10;
 
 /// The passes that look outside: the world, then the data. Returns what the data sets hold.
 pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
-    let Some(pipeline) = &outcome.pipeline else { return Data::default() };
+    let Some(pipeline) = &outcome.pipeline else {
+        return Data::default();
+    };
     if world {
         check_world(pipeline, &mut outcome.diagnostics);
     }
-    if data { load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics) } else { Data::default() }
+    if data {
+        load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics)
+    } else {
+        Data::default()
+    }
 }
 
 /// Checks everything, then runs.
@@ -44,22 +50,30 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }
-    let Some(pipeline) = &outcome.pipeline else { return Ok(ExitCode::from(FAULTY)) };
+    let Some(pipeline) = &outcome.pipeline else {
+        return Ok(ExitCode::from(FAULTY));
+    };
     let (Some(mut plan), Some(resolved)) = (Plan::of(pipeline), resolved(pipeline)) else {
         return Ok(ExitCode::from(FAULTY));
     };
     if let Some(epochs) = plan.run.total_epochs {
         let steps = steps_of_epochs(pipeline, &data, epochs.get().into());
-        plan.total_steps = Some(steps.context("`total_epochs` needs exactly one training sampler; give `total_steps`")?);
+        plan.total_steps =
+            Some(steps.context("`total_epochs` needs exactly one training sampler; give `total_steps`")?);
     }
     for (sampler, skipped) in data.skipped.iter().filter(|(_, skipped)| **skipped > 0) {
-        output::error(&format!("`{sampler}`: {skipped} rows left out, their prompts are too long\n"));
+        output::error(&format!(
+            "`{sampler}`: {skipped} rows left out, their prompts are too long\n"
+        ));
     }
     if arguments.dry_run {
         output::print(&crate::plan::text(&plan));
         return Ok(ExitCode::SUCCESS);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
     let result = runtime.block_on(execute(arguments, plan, &resolved, data));
     // A blocked thread must not keep a run from ending.
     runtime.shutdown_background();
@@ -77,30 +91,49 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
     let total = plan.total_steps.unwrap_or(0);
     let start = start(arguments, &plan)?;
     if let Some(done) = finished(start.folder.path()).filter(|done| *done >= total) {
-        output::error(&format!("nothing to do: {} has finished, at step {done}\n", start.folder.path().display()));
+        output::error(&format!(
+            "nothing to do: {} has finished, at step {done}\n",
+            start.folder.path().display()
+        ));
         return Ok(ExitCode::SUCCESS);
+    }
+    refuse_impossible(&start, total)?;
+    let fingerprints = data.fingerprints.clone();
+    let identity = |versions| Identity {
+        plan_hash: plan.hash(),
+        data_fingerprints: fingerprints.clone(),
+        threads: threads(&plan),
+        versions,
+    };
+    if let Some(checkpoint) = &start.checkpoint {
+        // What is refused is refused before anything is started; versions are known only then.
+        let identity = identity(checkpoint.manifest.identity.versions.clone());
+        check_identity(checkpoint, &identity, start.folder.path(), &plan)?;
     }
     let progress = Arc::new(Progress::new(arguments.progress, total));
     let reporter: Arc<dyn Reporter> = progress.clone();
     // Without `..`, to be read; the folder is there, so this does not fail.
-    let place = start.folder.path().canonicalize().unwrap_or_else(|_| start.folder.path().to_owned());
+    let place = start
+        .folder
+        .path()
+        .canonicalize()
+        .unwrap_or_else(|_| start.folder.path().to_owned());
     progress.line(&match &start.checkpoint {
-        Some(checkpoint) => format!("{}, going on after step {}, in {}", plan.name, checkpoint.state.step, place.display()),
+        Some(checkpoint) => format!(
+            "{}, going on after step {}, in {}",
+            plan.name,
+            checkpoint.state.step,
+            place.display()
+        ),
         None => format!("{}, in {}", plan.name, place.display()),
     });
 
-    let fingerprints = data.fingerprints.clone();
     let stop = Stop::default();
     let fleet = tokio::select! {
         fleet = Fleet::start(&plan, data, &start.folder, &progress) => Arc::new(fleet?),
         () = interrupts.second(&stop, &progress) => return interrupted(),
     };
-    let identity = Identity {
-        plan_hash: plan.hash(),
-        data_fingerprints: fingerprints,
-        threads: threads(&plan),
-        versions: fleet.versions(),
-    };
+    let identity = identity(fleet.versions());
     if let Some(checkpoint) = &start.checkpoint {
         for notice in check_identity(checkpoint, &identity, &place, &plan)? {
             progress.line(&notice);
@@ -110,7 +143,7 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
     write_atomic(&place.join("plan.json"), &serde_json::to_vec_pretty(&plan)?)?;
 
     let fresh = start.checkpoint.is_none();
-    let model = fleet.trained_folder(&plan)?;
+    let model_folder = fleet.trained_folder(&plan)?;
     let setup = Setup {
         kinds: KINDS,
         services: fleet.clone(),
@@ -120,7 +153,7 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
         stop: stop.clone(),
         identity,
         steps: arguments.steps,
-        copy_texts: Box::new(move |target| copy_texts(&model, target)),
+        model_folder,
         plan,
     };
     let running = async {
@@ -134,7 +167,10 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
     progress.clear();
     match ended {
         Ok(Ended::Finished) => {
-            write_atomic(&place.join("finished.json"), format!("{{\"step\": {total}}}\n").as_bytes())?;
+            write_atomic(
+                &place.join("finished.json"),
+                format!("{{\"step\": {total}}}\n").as_bytes(),
+            )?;
             fleet.shutdown().await;
             output::error(&summary(&place, total)?);
             Ok(ExitCode::SUCCESS)
@@ -142,14 +178,29 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
         Ok(Ended::Stopped { step }) => {
             fleet.shutdown().await;
             output::error(&summary(&place, total)?);
-            output::error(&format!("stopped after step {step} of {total}; `--resume` goes on from here\n"));
-            Ok(if stop.is_asked() { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+            output::error(&format!(
+                "stopped after step {step} of {total}; `--resume` goes on from here\n"
+            ));
+            Ok(if stop.is_asked() {
+                ExitCode::from(INTERRUPTED)
+            } else {
+                ExitCode::SUCCESS
+            })
         }
         Err(RunFailure::Killed) => interrupted(),
         Err(failure) => {
             // What a full disk or a dead worker leaves behind is in the folder; say where that is.
-            Err(anyhow::Error::new(failure).context(format!("the run in {} ended early", place.display())))
+            let way_out = way_out(&place);
+            anyhow::bail!("the run in {} ended early: {failure}\n{way_out}", place.display())
         }
+    }
+}
+
+/// What `--resume` would do now.
+fn way_out(place: &Path) -> String {
+    match newest(&place.join("checkpoints")) {
+        Some((step, _)) => format!("`--resume` goes on after step {step}, where its last checkpoint is"),
+        None => "`--resume` starts it again: it has no checkpoint yet".to_owned(),
     }
 }
 
@@ -167,7 +218,28 @@ fn start(arguments: &RunArguments, plan: &Plan) -> Result<Start> {
         let checkpoint = folder.checkpoints().newest::<State>()?;
         return Ok(Start { folder, checkpoint });
     }
-    Ok(Start { folder: RunFolder::create(work_dir, &plan.name)?, checkpoint: None })
+    Ok(Start {
+        folder: RunFolder::create(work_dir, &plan.name)?,
+        checkpoint: None,
+    })
+}
+
+/// Refuses to go on where steps would be lost without a word.
+fn refuse_impossible(start: &Start, total: u64) -> Result<()> {
+    let place = start.folder.path().display();
+    match (&start.checkpoint, finished(start.folder.path())) {
+        (Some(checkpoint), _) if checkpoint.state.step > total => anyhow::bail!(
+            "cannot resume {place}: its last checkpoint is after step {}, and `run.total_steps` is {total} now; make it at \
+             least {}, or start a new attempt without `--resume`",
+            checkpoint.state.step,
+            checkpoint.state.step
+        ),
+        (None, Some(done)) => anyhow::bail!(
+            "cannot resume {place}: it has finished, at step {done}, and has no checkpoint to go on from to step {total}; \
+             start a new attempt without `--resume`"
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// The last step of a run that finished.
@@ -178,8 +250,13 @@ fn finished(folder: &Path) -> Option<u64> {
 
 /// Settings of threads, by pool: results depend on them.
 fn threads(plan: &Plan) -> BTreeMap<String, String> {
-    let pools = plan.workers.iter().filter_map(|worker| Some((&worker.pool, plan.pools.get(&worker.pool)?)));
-    pools.map(|(name, pool)| (format!("{name}.cpus_per_worker"), pool.cpus_per_worker.to_string())).collect()
+    let pools = plan
+        .workers
+        .iter()
+        .filter_map(|worker| Some((&worker.pool, plan.pools.get(&worker.pool)?)));
+    pools
+        .map(|(name, pool)| (format!("{name}.cpus_per_worker"), pool.cpus_per_worker.to_string()))
+        .collect()
 }
 
 /// Refuses to go on as another run, and says which settings differ.
@@ -193,15 +270,27 @@ fn check_identity(
         Ok(notices) => return Ok(notices),
         Err(error) => error,
     };
-    let before = std::fs::read(folder.join("plan.json")).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let before = std::fs::read(folder.join("plan.json"))
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let now = serde_json::to_value(plan).unwrap_or(Value::Null);
-    let changed = before.map(|before| differences(&settings(&before), &settings(&now))).unwrap_or_default();
+    let changed = before
+        .map(|before| differences(&settings(&before), &settings(&now)))
+        .unwrap_or_default();
     if changed.is_empty() || !matches!(refused, RunError::Changed { .. }) {
         return Err(refused.into());
     }
     let more = changed.len().saturating_sub(SHOWN_DIFFERENCES);
-    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
-    let listed: String = changed.iter().take(SHOWN_DIFFERENCES).map(|line| format!("\n  {line}")).collect();
+    let more = if more > 0 {
+        format!("\n  and {more} more")
+    } else {
+        String::new()
+    };
+    let listed: String = changed
+        .iter()
+        .take(SHOWN_DIFFERENCES)
+        .map(|line| format!("\n  {line}"))
+        .collect();
     anyhow::bail!(
         "cannot resume: the pipeline is not that of the checkpoint{listed}{more}\n\
          put it back, or start a new attempt without `--resume` (what may change: `run.work_dir`, `run.checkpoint`, \
@@ -235,7 +324,10 @@ struct Interrupts {
 impl Interrupts {
     fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
     }
 
     async fn next(&mut self) {
@@ -259,7 +351,10 @@ impl Interrupts {
 /// How a phase is called on the way, for `--progress phases`.
 pub fn phase_line(event: &Event<'_>) -> Option<String> {
     match event {
-        Event::Phase { step, phase: Phase::WarmUp } => Some(format!("step {step}: warm-up")),
+        Event::Phase {
+            step,
+            phase: Phase::WarmUp,
+        } => Some(format!("step {step}: warm-up")),
         Event::Phase { step, phase } => Some(format!("step {step}: {}", phase.name())),
         Event::Step { .. } => None,
     }

@@ -13,19 +13,29 @@ pub fn summary(folder: &Path, total: u64) -> Result<String> {
     let last = rows.last().map_or(0, |row| row.step);
     let _ = writeln!(out, "\n{last} of {total} train steps in {}", duration(&rows));
     for name in evaluated(&rows) {
-        let measured: Vec<(u64, f64)> =
-            rows.iter().filter_map(|row| Some((row.step, row.metrics.get(&name)?))).collect();
+        let measured: Vec<(u64, f64)> = rows
+            .iter()
+            .filter_map(|row| Some((row.step, row.metrics.get(&name)?)))
+            .collect();
         if let [(first_step, first), .., (last_step, last)] = measured.as_slice() {
-            let _ = writeln!(out, "  {name}  {first:.3} at step {first_step}, {last:.3} at step {last_step}");
+            let _ = writeln!(
+                out,
+                "  {name}  {first:.3} at step {first_step}, {last:.3} at step {last_step}"
+            );
         } else if let [(step, value)] = measured.as_slice() {
             let _ = writeln!(out, "  {name}  {value:.3} at step {step}");
         }
     }
-    let rewards: Vec<(u64, f64)> =
-        rows.iter().filter_map(|row| Some((row.step, row.metrics.get("reward/mean")?))).collect();
+    let rewards: Vec<(u64, f64)> = rows
+        .iter()
+        .filter_map(|row| Some((row.step, row.metrics.get("reward/mean")?)))
+        .collect();
     match rewards.as_slice() {
         [(first_step, first), .., (last_step, last)] => {
-            let _ = writeln!(out, "  reward/mean  {first:.3} at step {first_step}, {last:.3} at step {last_step}");
+            let _ = writeln!(
+                out,
+                "  reward/mean  {first:.3} at step {first_step}, {last:.3} at step {last_step}"
+            );
         }
         [(step, value)] => {
             let _ = writeln!(out, "  reward/mean  {value:.3} at step {step}");
@@ -34,10 +44,10 @@ pub fn summary(folder: &Path, total: u64) -> Result<String> {
     }
     let _ = writeln!(out, "  metrics      {}", folder.join("metrics.jsonl").display());
     let _ = writeln!(out, "  rollouts     {}", folder.join("rollouts").display());
-    if let Some(export) = newest(&folder.join("hf")) {
+    if let Some((_, export)) = newest(&folder.join("hf")) {
         let _ = writeln!(out, "  model        {}", export.display());
     }
-    if let Some(checkpoint) = newest(&folder.join("checkpoints")) {
+    if let Some((_, checkpoint)) = newest(&folder.join("checkpoints")) {
         let _ = writeln!(out, "  checkpoint   {}", checkpoint.display());
     }
     Ok(out)
@@ -57,7 +67,10 @@ fn evaluated(rows: &[MetricsRow]) -> Vec<String> {
 
 fn duration(rows: &[MetricsRow]) -> String {
     let timed = ["time/step_s", "time/warm_up_s"];
-    let seconds: f64 = rows.iter().flat_map(|row| timed.iter().filter_map(|name| row.metrics.get(name))).sum();
+    let seconds: f64 = rows
+        .iter()
+        .flat_map(|row| timed.iter().filter_map(|name| row.metrics.get(name)))
+        .sum();
     let seconds = seconds.round() as u64;
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -66,9 +79,11 @@ fn duration(rows: &[MetricsRow]) -> String {
     }
 }
 
-/// The folder `step-N` with the greatest N.
-fn newest(folder: &Path) -> Option<std::path::PathBuf> {
+/// The folder `step-N` with the greatest N, and N.
+pub fn newest(folder: &Path) -> Option<(u64, std::path::PathBuf)> {
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("step-")?.parse::<u64>().ok();
-    entries.filter_map(|path| Some((step(&path)?, path))).max_by_key(|(step, _)| *step).map(|(_, path)| path)
+    entries
+        .filter_map(|path| Some((step(&path)?, path)))
+        .max_by_key(|(step, _)| *step)
 }

@@ -65,7 +65,9 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }
-    let Some(pipeline) = &outcome.pipeline else { return Ok(ExitCode::from(FAULTY)) };
+    let Some(pipeline) = &outcome.pipeline else {
+        return Ok(ExitCode::from(FAULTY));
+    };
     if arguments.print {
         if let Some(resolved) = resolved(pipeline) {
             output::print(&to_yaml(&resolved));

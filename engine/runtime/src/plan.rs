@@ -157,10 +157,18 @@ impl Plan {
     /// The plan of a pipeline without errors; none if it has some.
     pub fn of(pipeline: &Pipeline) -> Option<Self> {
         let run = pipeline.run.clone()?;
-        let pools = pipeline.pools.iter().map(|(name, pool)| Some((name.clone(), pool.config.clone()?)));
-        let models = pipeline.models.iter().map(|(name, model)| Some((name.clone(), model.config.clone()?)));
-        let nodes: Option<Vec<PlannedNode>> =
-            in_order(pipeline).into_iter().map(|index| planned_node(pipeline, &pipeline.nodes[index])).collect();
+        let pools = pipeline
+            .pools
+            .iter()
+            .map(|(name, pool)| Some((name.clone(), pool.config.clone()?)));
+        let models = pipeline
+            .models
+            .iter()
+            .map(|(name, model)| Some((name.clone(), model.config.clone()?)));
+        let nodes: Option<Vec<PlannedNode>> = in_order(pipeline)
+            .into_iter()
+            .map(|index| planned_node(pipeline, &pipeline.nodes[index]))
+            .collect();
         Some(Self {
             version: 1,
             name: pipeline.name.clone()?,
@@ -226,7 +234,11 @@ fn in_order(pipeline: &Pipeline) -> Vec<usize> {
     for start in (0..pipeline.nodes.len()).filter(|index| pipeline.nodes[*index].live) {
         let mut stack = vec![start];
         while let Some(&index) = stack.last() {
-            let mut before = pipeline.nodes[index].inputs.values().flatten().map(|endpoint| endpoint.node);
+            let mut before = pipeline.nodes[index]
+                .inputs
+                .values()
+                .flatten()
+                .map(|endpoint| endpoint.node);
             if let Some(next) = before.find(|node| !placed[*node]) {
                 stack.push(next);
                 continue;
@@ -272,7 +284,12 @@ fn clocks(pipeline: &Pipeline, run: &RunConfig) -> Vec<Clock> {
                 every_steps: Some(every_steps.into()),
                 at_end: true,
             }),
-            Role::Evaluator { at_start, every_steps, at_end, .. } => clocks.push(Clock {
+            Role::Evaluator {
+                at_start,
+                every_steps,
+                at_end,
+                ..
+            } => clocks.push(Clock {
                 name: node.name.clone(),
                 at_start,
                 every_steps: every_steps.map(u64::from),
@@ -285,25 +302,39 @@ fn clocks(pipeline: &Pipeline, run: &RunConfig) -> Vec<Clock> {
         clocks.push(of_run("run.checkpoint", checkpoint.every_steps.get()));
     }
     if let Some(export) = &run.hf_export {
-        clocks.push(Clock { at_end: true, ..of_run("run.hf_export", export.every_steps.get()) });
+        clocks.push(Clock {
+            at_end: true,
+            ..of_run("run.hf_export", export.every_steps.get())
+        });
     }
     clocks
 }
 
 fn of_run(name: &str, every_steps: u32) -> Clock {
-    Clock { name: name.to_owned(), at_start: false, every_steps: Some(every_steps.into()), at_end: false }
+    Clock {
+        name: name.to_owned(),
+        at_start: false,
+        every_steps: Some(every_steps.into()),
+        at_end: false,
+    }
 }
 
 fn batch_table(pipeline: &Pipeline) -> Option<BatchTable> {
     let (trainer, optimizer_steps, max_tokens_per_pack) =
         pipeline.live().find_map(|(index, _, contract)| match contract.role {
-            Role::Trainer { optimizer_steps, max_tokens_per_pack, .. } => {
-                Some((index, u64::from(optimizer_steps), u64::from(max_tokens_per_pack)))
-            }
+            Role::Trainer {
+                optimizer_steps,
+                max_tokens_per_pack,
+                ..
+            } => Some((index, u64::from(optimizer_steps), u64::from(max_tokens_per_pack))),
             _ => None,
         })?;
     let upstream = pipeline.upstream(trainer);
-    let roles = || upstream.iter().filter_map(|index| Some(&pipeline.nodes[*index].contract.as_ref()?.role));
+    let roles = || {
+        upstream
+            .iter()
+            .filter_map(|index| Some(&pipeline.nodes[*index].contract.as_ref()?.role))
+    };
     let prompts_per_step = roles().find_map(|role| match role {
         Role::Buffer { prompts_per_step, .. } => Some(u64::from(*prompts_per_step)),
         _ => None,
@@ -313,15 +344,21 @@ fn batch_table(pipeline: &Pipeline) -> Option<BatchTable> {
         upstream.iter().filter_map(|index| {
             let sampler = pipeline.nodes[*index].input("prompts")?.node;
             match pipeline.nodes[sampler].contract.as_ref()?.role {
-                Role::Sampler { samples_per_prompt, max_prompt_tokens, .. } => {
-                    Some((u64::from(samples_per_prompt), max_prompt_tokens.map(u64::from)))
-                }
+                Role::Sampler {
+                    samples_per_prompt,
+                    max_prompt_tokens,
+                    ..
+                } => Some((u64::from(samples_per_prompt), max_prompt_tokens.map(u64::from))),
                 _ => None,
             }
         })
     };
     let samples_per_prompt = samplers().map(|(samples, _)| samples).max()?;
-    let max_prompt_tokens = samplers().map(|(_, tokens)| tokens).collect::<Option<Vec<_>>>()?.into_iter().max();
+    let max_prompt_tokens = samplers()
+        .map(|(_, tokens)| tokens)
+        .collect::<Option<Vec<_>>>()?
+        .into_iter()
+        .max();
     let max_new_tokens = roles()
         .filter_map(|role| match role {
             Role::AgentLoop { max_new_tokens, .. } => Some(u64::from(*max_new_tokens)),
@@ -350,15 +387,26 @@ fn workers(pipeline: &Pipeline) -> Vec<PlannedWorker> {
     let mut models_of_pool: BTreeMap<&str, BTreeMap<&str, PlannedModel>> = BTreeMap::new();
     for (_, node, contract) in pipeline.live() {
         let used = |target: Target| contract.uses.iter().find(|used| used.target == target);
-        let (Some(pool), Some(model)) = (used(Target::Pool), used(Target::Model)) else { continue };
+        let (Some(pool), Some(model)) = (used(Target::Pool), used(Target::Model)) else {
+            continue;
+        };
         let planned = models_of_pool
             .entry(&pool.name)
             .or_default()
             .entry(&model.name)
-            .or_insert_with(|| PlannedModel { model: model.name.clone(), trainable: false, engine: None });
+            .or_insert_with(|| PlannedModel {
+                model: model.name.clone(),
+                trainable: false,
+                engine: None,
+            });
         match contract.role {
             Role::Trainer { .. } | Role::SftTrainer { .. } => planned.trainable = true,
-            Role::Engine { max_context_tokens, max_concurrent_rollouts, memory_fraction, .. } => {
+            Role::Engine {
+                max_context_tokens,
+                max_concurrent_rollouts,
+                memory_fraction,
+                ..
+            } => {
                 planned.engine = Some(PlannedEngine {
                     node: node.name.clone(),
                     max_context_tokens,
@@ -372,7 +420,11 @@ fn workers(pipeline: &Pipeline) -> Vec<PlannedWorker> {
     }
     let mut workers = Vec::new();
     for (pool, models) in models_of_pool {
-        let count = pipeline.pools.get(pool).and_then(|pool| pool.config.as_ref()).map_or(0, PoolConfig::workers);
+        let count = pipeline
+            .pools
+            .get(pool)
+            .and_then(|pool| pool.config.as_ref())
+            .map_or(0, PoolConfig::workers);
         for _ in 0..count {
             workers.push(PlannedWorker {
                 pool: pool.to_owned(),
@@ -423,7 +475,10 @@ pub fn resolved(pipeline: &Pipeline) -> Option<Value> {
 fn inputs(node: &PlannedNode, source: &Node) -> Value {
     let arity = |port: &str| {
         let inputs = source.contract.iter().flat_map(|contract| &contract.inputs);
-        inputs.into_iter().find(|input| input.name == port).map(|input| input.arity)
+        inputs
+            .into_iter()
+            .find(|input| input.name == port)
+            .map(|input| input.arity)
     };
     let name = |edge: &Edge| Value::String(format!("{}.{}", edge.node, edge.port));
     node.inputs

@@ -8,7 +8,12 @@ pub const TOKEN_KEY: &str = "rlpipe-token";
 pub const TOKEN_VARIABLE: &str = "RLPIPE_TOKEN";
 
 /// Messages, client and server of `rlpipe.worker.v1`.
-#[allow(missing_docs, clippy::all, unused_qualifications, reason = "generated; the .proto is the documentation")]
+#[allow(
+    missing_docs,
+    clippy::all,
+    unused_qualifications,
+    reason = "generated; the .proto is the documentation"
+)]
 pub mod v1 {
     tonic::include_proto!("rlpipe.worker.v1");
 }

@@ -191,7 +191,13 @@ mod tests {
     use super::*;
 
     fn lengths(lengths: &[usize]) -> Vec<Sequence> {
-        lengths.iter().map(|&length| Sequence { ids: vec![0; length], ..Sequence::default() }).collect()
+        lengths
+            .iter()
+            .map(|&length| Sequence {
+                ids: vec![0; length],
+                ..Sequence::default()
+            })
+            .collect()
     }
 
     #[test]
@@ -208,7 +214,10 @@ mod tests {
 
     #[test]
     fn rates_rise_and_fall() {
-        let decay = || DecaySchedule { warmup_steps: 2, min_lr: NonNegative::new(0.1).unwrap_or_else(|| unreachable!()) };
+        let decay = || DecaySchedule {
+            warmup_steps: 2,
+            min_lr: NonNegative::new(0.1).unwrap_or_else(|| unreachable!()),
+        };
         let cosine = LrSchedule::Cosine(decay());
         near(cosine.rate(1.0, 1, 10), 0.5);
         near(cosine.rate(1.0, 2, 10), 1.0);
@@ -218,6 +227,9 @@ mod tests {
         near(linear.rate(1.0, 4, 10), 0.775);
         near(linear.rate(1.0, 10, 10), 0.1);
         near(LrSchedule::default().rate(3.0, 1, 1), 3.0);
-        near(LrSchedule::Constant(ConstantSchedule { warmup_steps: 4 }).rate(1.0, 1, 9), 0.25);
+        near(
+            LrSchedule::Constant(ConstantSchedule { warmup_steps: 4 }).rate(1.0, 1, 9),
+            0.25,
+        );
     }
 }

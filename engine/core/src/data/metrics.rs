@@ -33,7 +33,11 @@ impl Metrics {
 
 /// The arithmetic mean; 0 of nothing.
 pub fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+    if values.is_empty() {
+        0.0
+    } else {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
 }
 
 /// The standard deviation with `delta` degrees of freedom taken off (1: unbiased, 0: population); 0 where too few.

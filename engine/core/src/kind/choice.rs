@@ -102,9 +102,15 @@ impl<T: ChoiceOf> JsonSchema for Choice<T> {
         let mut names = Vec::new();
         let mut described = Vec::new();
         let mut objects = Vec::new();
-        let listed = variants.get("oneOf").or_else(|| variants.get("anyOf")).and_then(Value::as_array);
+        let listed = variants
+            .get("oneOf")
+            .or_else(|| variants.get("anyOf"))
+            .and_then(Value::as_array);
         for variant in listed.cloned().unwrap_or_else(|| vec![variants.clone().to_value()]) {
-            let description = variant.get("description").cloned().unwrap_or(Value::String(String::new()));
+            let description = variant
+                .get("description")
+                .cloned()
+                .unwrap_or(Value::String(String::new()));
             for name in variant_names(&variant) {
                 if accepts_bare::<T>(&name) {
                     names.push(Value::String(name));
@@ -176,22 +182,34 @@ mod tests {
     #[test]
     fn names_and_maps_are_read() {
         assert_eq!(read(r#""apple""#), Ok(Choice(Fruit::Apple(Apple { red: false }))));
-        assert_eq!(read(r#"{"apple":{"red":true}}"#), Ok(Choice(Fruit::Apple(Apple { red: true }))));
+        assert_eq!(
+            read(r#"{"apple":{"red":true}}"#),
+            Ok(Choice(Fruit::Apple(Apple { red: true })))
+        );
         assert_eq!(read(r#""none""#), Ok(Choice(Fruit::None)));
-        assert_eq!(read(r#"{"pear":{"weight":3}}"#), Ok(Choice(Fruit::Pear(Pear { weight: 3 }))));
+        assert_eq!(
+            read(r#"{"pear":{"weight":3}}"#),
+            Ok(Choice(Fruit::Pear(Pear { weight: 3 })))
+        );
     }
 
     #[test]
     fn faults_are_named() {
         assert!(read(r#""plum""#).unwrap_err().contains("unknown variant `plum`"));
         assert!(read(r#""pear""#).unwrap_err().contains("missing field `weight`"));
-        assert!(read(r#"{"apple":{"green":true}}"#).unwrap_err().contains("unknown field `green`"));
+        assert!(
+            read(r#"{"apple":{"green":true}}"#)
+                .unwrap_err()
+                .contains("unknown field `green`")
+        );
         assert!(read("3").is_err());
     }
 
     #[test]
     fn the_schema_offers_bare_names_where_they_work() {
-        let schema = schemars::generate::SchemaSettings::draft07().into_generator().into_root_schema_for::<Choice<Fruit>>();
+        let schema = schemars::generate::SchemaSettings::draft07()
+            .into_generator()
+            .into_root_schema_for::<Choice<Fruit>>();
         assert_eq!(schema.get("anyOf").unwrap()[0]["enum"], json!(["none", "apple"]));
     }
 }

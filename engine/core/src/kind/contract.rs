@@ -34,7 +34,12 @@ pub struct Input {
 impl Input {
     /// An input of exactly one node.
     pub fn one(name: &'static str, port_type: PortType) -> Self {
-        Self { name, port_type, arity: Arity::One, needs: Vec::new() }
+        Self {
+            name,
+            port_type,
+            arity: Arity::One,
+            needs: Vec::new(),
+        }
     }
 
     /// The same, with another arity.
@@ -66,7 +71,11 @@ pub struct Output {
 impl Output {
     /// An output that adds no fields.
     pub fn new(name: &'static str, port_type: PortType) -> Self {
-        Self { name, port_type, adds: Vec::new() }
+        Self {
+            name,
+            port_type,
+            adds: Vec::new(),
+        }
     }
 
     /// The same, with fields that this node adds.
@@ -100,9 +109,7 @@ pub enum Target {
 }
 
 /// What to do with a prompt above the limit.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OverLong {
     /// Leave the row out, and count it.

@@ -11,7 +11,7 @@ mod port;
 mod stage;
 
 pub use choice::{Choice, ChoiceOf};
-pub use contract::{Contract, DatasetSource, Input, OverLong, Output, Role, Target, Use};
+pub use contract::{Contract, DatasetSource, Input, Output, OverLong, Role, Target, Use};
 pub use node::{AnyConfig, Decoded, Kind, NodeConfig};
 pub use numbers::{ByteSize, Fraction, NonNegative, OpenFraction, Positive};
 pub use port::{Arity, Field, PortType};

@@ -107,7 +107,9 @@ impl ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exact = UNITS.iter().filter(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes));
+        let exact = UNITS
+            .iter()
+            .filter(|(_, bytes)| self.0 >= *bytes && self.0.is_multiple_of(*bytes));
         let exact = exact.max_by_key(|(_, bytes)| *bytes);
         let (unit, bytes) = exact.unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / bytes)

@@ -85,12 +85,7 @@ pub trait Learner: Send + Sync {
     async fn start_training(&self, optimizer: &AdamW) -> Result<(), ServiceError>;
 
     /// Log-probs of the response tokens of each sequence.
-    async fn logprobs(
-        &self,
-        weights: Weights,
-        pack: &Pack,
-        chunk_tokens: u32,
-    ) -> Result<Vec<Vec<f32>>, ServiceError>;
+    async fn logprobs(&self, weights: Weights, pack: &Pack, chunk_tokens: u32) -> Result<Vec<Vec<f32>>, ServiceError>;
 
     /// Adds the gradient of `sum(token losses) / denominator`.
     async fn train_pack(

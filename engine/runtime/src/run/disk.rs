@@ -50,9 +50,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), RunError> {
 /// An empty folder, in place of one that an earlier process left unfinished.
 pub fn fresh_folder(folder: &Path) -> Result<(), RunError> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(RunError::io("remove", folder, None, error));
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RunError::io("remove", folder, None, error)),
         _ => make_folder(folder),
     }
 }
@@ -61,11 +59,29 @@ pub fn fresh_folder(folder: &Path) -> Result<(), RunError> {
 pub fn publish_folder(partial: &Path, target: &Path) -> Result<(), RunError> {
     for name in names(partial)? {
         let path = partial.join(name);
-        File::open(&path).and_then(|file| file.sync_all()).named("sync", &path)?;
+        File::open(&path)
+            .and_then(|file| file.sync_all())
+            .named("sync", &path)?;
     }
     sync_folder(partial)?;
     fs::rename(partial, target).named("name the folder", target)?;
     sync_folder(parent(target))
+}
+
+/// Copies what is not weights from a model folder: config, tokenizer, template.
+pub fn copy_texts(model: &Path, target: &Path) -> Result<(), RunError> {
+    let weights = ["safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack"];
+    for name in names(model)? {
+        let path = model.join(&name);
+        let extension = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default();
+        if path.is_file() && !name.ends_with(".index.json") && !weights.contains(&extension) {
+            fs::copy(&path, target.join(&name)).named("copy", &path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Names in a folder, sorted; those that are not UTF-8 are not ours. None of a folder that is not there.

@@ -50,6 +50,16 @@ pub enum RunError {
         /// The system's own error.
         source: io::Error,
     },
+    /// There can be no such file or folder in that place.
+    #[error("could not {action} `{}`: {source}; choose another `run.work_dir` or a shorter `name`", path.display())]
+    BadPlace {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's own error.
+        source: io::Error,
+    },
     /// Any other error of the system.
     #[error("could not {action} `{}`: {source}", path.display())]
     Io {
@@ -169,6 +179,7 @@ impl RunError {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::NotPermitted { action, path, source }
             }
+            io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => Self::BadPlace { action, path, source },
             _ => Self::Io { action, path, source },
         }
     }
@@ -224,6 +235,9 @@ mod tests {
         assert!(text(libc::EFBIG, Some(7)).contains("(7 bytes): the file would be larger than is allowed here"));
         assert!(text(libc::EACCES, None).contains("choose another `run.work_dir`"));
         assert!(text(libc::EROFS, None).contains("choose another `run.work_dir`"));
+        for code in [libc::ENOTDIR, libc::ENAMETOOLONG] {
+            assert!(text(code, None).ends_with("; choose another `run.work_dir` or a shorter `name`"));
+        }
         assert!(text(libc::EIO, None).starts_with("could not write `runs/a/0001/metrics.jsonl`: "));
     }
 

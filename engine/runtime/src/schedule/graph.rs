@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rlpipe_core::kind::{
-    AgentLoop, AnyConfig, BatchStage, Buffer, Evaluator, GroupStage, Kind, Role, Source, Stage, Target, Trainer, WarmUp,
-    WeightSync,
+    AgentLoop, AnyConfig, BatchStage, Buffer, Evaluator, GroupStage, Kind, Role, Source, Stage, Target, Trainer,
+    WarmUp, WeightSync,
 };
 use rlpipe_core::services::{ServiceError, Services};
 
@@ -28,11 +28,19 @@ pub struct Graph {
     /// The trainer.
     pub trainer: Named<Box<dyn Trainer>>,
     /// What the trainer begins with.
-    pub warm_up: Option<(Named<Box<dyn WarmUp>>, Arc<dyn Source>)>,
+    pub warm_up: Option<Lessons>,
     /// Weight syncs.
     pub syncs: Vec<Named<Arc<dyn WeightSync>>>,
     /// Evaluations.
     pub evaluations: Vec<Evaluation>,
+}
+
+/// A warm-up, and what it learns from.
+pub struct Lessons {
+    /// Who learns.
+    pub warm_up: Named<Box<dyn WarmUp>>,
+    /// The examples.
+    pub examples: Arc<dyn Source>,
 }
 
 /// A stage with its name and its pool.
@@ -95,10 +103,19 @@ pub fn build(plan: &Plan, kinds: &[Kind], services: &dyn Services) -> Result<Gra
 }
 
 impl<'a> Built<'a> {
-    fn add(&mut self, node: &'a PlannedNode, config: &dyn AnyConfig, services: &dyn Services) -> Result<(), ServiceError> {
+    fn add(
+        &mut self,
+        node: &'a PlannedNode,
+        config: &dyn AnyConfig,
+        services: &dyn Services,
+    ) -> Result<(), ServiceError> {
         let contract = config.contract();
         let name = node.name.as_str();
-        let pool = contract.uses.iter().find(|used| used.target == Target::Pool).map(|used| used.name.clone());
+        let pool = contract
+            .uses
+            .iter()
+            .find(|used| used.target == Target::Pool)
+            .map(|used| used.name.clone());
         self.pools.insert(name, pool);
         self.roles.insert(name, contract.role);
         match config.build(name, services)? {
@@ -117,8 +134,10 @@ impl<'a> Built<'a> {
     }
 
     fn graph(mut self) -> Result<Graph, ServiceError> {
-        let (trainer_name, trainer) =
-            self.trainers.pop_first().ok_or_else(|| ServiceError("the plan has no trainer".to_owned()))?;
+        let (trainer_name, trainer) = self
+            .trainers
+            .pop_first()
+            .ok_or_else(|| ServiceError("the plan has no trainer".to_owned()))?;
         let mut batch_stages = Vec::new();
         let mut at = self.input(trainer_name, "batch")?;
         while let Some(stage) = self.batches.get(at) {
@@ -126,18 +145,31 @@ impl<'a> Built<'a> {
             at = self.input(at, "batch")?;
         }
         batch_stages.reverse();
-        let buffer = self.buffers.remove(at).ok_or_else(|| ServiceError(format!("`{at}` is no buffer")))?;
+        let buffer = self
+            .buffers
+            .remove(at)
+            .ok_or_else(|| ServiceError(format!("`{at}` is no buffer")))?;
         let inputs = self.inputs(at, "groups");
         let paths = inputs.iter().map(|input| self.path(input)).collect::<Result<_, _>>()?;
         let warm_up = match self.inputs(trainer_name, "initial_weights").first() {
             Some(name) => {
                 let source = self.source(self.input(name, "examples")?)?;
-                let stage = self.warm_ups.remove(name).ok_or_else(|| ServiceError(format!("`{name}` is no warm-up")))?;
-                Some((self.named(name, stage), source))
+                let stage = self
+                    .warm_ups
+                    .remove(name)
+                    .ok_or_else(|| ServiceError(format!("`{name}` is no warm-up")))?;
+                Some(Lessons {
+                    warm_up: self.named(name, stage),
+                    examples: source,
+                })
             }
             None => None,
         };
-        let syncs = self.syncs.iter().map(|(name, stage)| self.named(name, stage.clone())).collect();
+        let syncs = self
+            .syncs
+            .iter()
+            .map(|(name, stage)| self.named(name, stage.clone()))
+            .collect();
         let evaluations = self
             .evaluators
             .iter()
@@ -147,12 +179,25 @@ impl<'a> Built<'a> {
                     _ => None,
                 };
                 let path = self.path(self.input(name, "groups")?)?;
-                Ok(Evaluation { evaluator: self.named(name, stage.clone()), path, limit })
+                Ok(Evaluation {
+                    evaluator: self.named(name, stage.clone()),
+                    path,
+                    limit,
+                })
             })
             .collect::<Result<_, ServiceError>>()?;
         let trainer = self.named(trainer_name, trainer);
         let inputs = inputs.into_iter().map(str::to_owned).collect();
-        Ok(Graph { paths, inputs, buffer, batch_stages, trainer, warm_up, syncs, evaluations })
+        Ok(Graph {
+            paths,
+            inputs,
+            buffer,
+            batch_stages,
+            trainer,
+            warm_up,
+            syncs,
+            evaluations,
+        })
     }
 
     /// From `end` back to a sampler.
@@ -161,7 +206,11 @@ impl<'a> Built<'a> {
         let (mut max_refill, mut fill) = (None, false);
         let mut at = end;
         while let Some(stage) = self.groups.get(at) {
-            if let Some(Role::Filter { max_refill: refill, fill: fills }) = self.roles.get(at) {
+            if let Some(Role::Filter {
+                max_refill: refill,
+                fill: fills,
+            }) = self.roles.get(at)
+            {
                 max_refill = Some(max_refill.unwrap_or(0).max(*refill));
                 fill |= fills;
             }
@@ -169,7 +218,10 @@ impl<'a> Built<'a> {
             at = self.input(at, "groups")?;
         }
         stages.reverse();
-        let agent_loop = self.loops.get(at).ok_or_else(|| ServiceError(format!("`{at}` makes no groups")))?;
+        let agent_loop = self
+            .loops
+            .get(at)
+            .ok_or_else(|| ServiceError(format!("`{at}` makes no groups")))?;
         let sampler = self.input(at, "prompts")?;
         let engine = self.input(at, "engine")?;
         Ok(Path {
@@ -185,11 +237,18 @@ impl<'a> Built<'a> {
     }
 
     fn source(&self, sampler: &str) -> Result<Arc<dyn Source>, ServiceError> {
-        self.sources.get(sampler).cloned().ok_or_else(|| ServiceError(format!("`{sampler}` is no sampler")))
+        self.sources
+            .get(sampler)
+            .cloned()
+            .ok_or_else(|| ServiceError(format!("`{sampler}` is no sampler")))
     }
 
     fn named<T>(&self, name: &str, stage: T) -> Named<T> {
-        Named { name: Arc::from(name), pool: self.pools.get(name).cloned().flatten(), stage }
+        Named {
+            name: Arc::from(name),
+            pool: self.pools.get(name).cloned().flatten(),
+            stage,
+        }
     }
 
     fn inputs(&self, node: &str, port: &str) -> Vec<&'a str> {

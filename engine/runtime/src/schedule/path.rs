@@ -55,12 +55,19 @@ pub struct Surroundings {
 impl Surroundings {
     /// The context of a node.
     pub fn at(&self, node: &Arc<str>) -> Context {
-        Context { node: node.clone(), ..self.context.clone() }
+        Context {
+            node: node.clone(),
+            ..self.context.clone()
+        }
     }
 
     /// A stage's failure, as the run's.
     pub fn failed(&self, node: &str, error: rlpipe_core::kind::StageError) -> RunFailure {
-        RunFailure::Stage { node: node.to_owned(), step: self.context.step, error }
+        RunFailure::Stage {
+            node: node.to_owned(),
+            step: self.context.step,
+            error,
+        }
     }
 }
 
@@ -74,7 +81,9 @@ impl Path {
             samples: self.source.samples_per_prompt(),
         };
         let what = format!("group {position}");
-        let waiting = surroundings.waits.begin(&self.loop_name, what.clone(), surroundings.report_after);
+        let waiting = surroundings
+            .waits
+            .begin(&self.loop_name, what.clone(), surroundings.report_after);
         let group = self.agent_loop.run(task, &surroundings.at(&self.loop_name)).await;
         drop(waiting);
         let mut verdict = Verdict::Keep(group.map_err(|error| surroundings.failed(&self.loop_name, error))?);

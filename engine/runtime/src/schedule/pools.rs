@@ -41,7 +41,10 @@ impl Pools {
     /// The pools of these names.
     pub fn new<'a>(names: impl Iterator<Item = &'a String>, trace: TraceFile) -> Self {
         let turns = names.map(|name| (name.clone(), Arc::default())).collect();
-        Self { turns: Arc::new(turns), trace: Arc::new(Mutex::new(trace)) }
+        Self {
+            turns: Arc::new(turns),
+            trace: Arc::new(Mutex::new(trace)),
+        }
     }
 
     /// Waits for the pool, and has it until the turn is dropped. No pool: only the trace is kept.

@@ -40,7 +40,11 @@ impl Produced {
             let (DropReason::Failed(text) | DropReason::Filtered(text)) = reason;
             *counts.entry(text).or_insert(0) += 1;
         }
-        counts.iter().map(|(reason, count)| format!("{count}: {reason}")).collect::<Vec<_>>().join("; ")
+        counts
+            .iter()
+            .map(|(reason, count)| format!("{count}: {reason}"))
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 }
 
@@ -64,8 +68,9 @@ pub async fn produce(
             produced.dropped = dropped.into_iter().map(|(_, group, reason)| (group, reason)).collect();
             return Ok(produced);
         }
-        let exhausted: Vec<usize> =
-            (0..wanted.len()).filter(|input| wanted[*input] > 0 && round > graph.paths[*input].max_refill).collect();
+        let exhausted: Vec<usize> = (0..wanted.len())
+            .filter(|input| wanted[*input] > 0 && round > graph.paths[*input].max_refill)
+            .collect();
         if !exhausted.is_empty() {
             for input in exhausted {
                 if !fill(graph, input, wanted[input], &mut dropped, &mut produced) {
@@ -151,10 +156,7 @@ fn tokens(verdict: &Verdict) -> usize {
 }
 
 /// One pass over an evaluation's prompts, never wrapping: the groups, how many failed, and the tokens generated.
-pub async fn evaluate(
-    evaluation: &Evaluation,
-    surroundings: &Surroundings,
-) -> Result<(Vec<Group>, usize), RunFailure> {
+pub async fn evaluate(evaluation: &Evaluation, surroundings: &Surroundings) -> Result<(Vec<Group>, usize), RunFailure> {
     let rows = evaluation.path.source.rows();
     let count = evaluation.limit.map_or(rows, |limit| limit.min(rows));
     let draws = (0..count).map(|position| (0, &evaluation.path, position)).collect();

@@ -8,7 +8,10 @@ use super::produce::Produced;
 pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
     let rollouts: Vec<&Rollout> = batch.groups.iter().flat_map(|group| &group.rollouts).collect();
     let rewards: Vec<f64> = rollouts.iter().filter_map(|rollout| rollout.reward()).collect();
-    let lengths: Vec<f64> = rollouts.iter().map(|rollout| rollout.response_ids.len() as f64).collect();
+    let lengths: Vec<f64> = rollouts
+        .iter()
+        .map(|rollout| rollout.response_ids.len() as f64)
+        .collect();
     let share = |test: &dyn Fn(&Rollout) -> bool| {
         let hits = rollouts.iter().filter(|rollout| test(rollout)).count();
         hits as f64 / rollouts.len().max(1) as f64
@@ -24,7 +27,10 @@ pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
     metrics.set("reward/max", rewards.iter().copied().reduce(f64::max).unwrap_or(0.0));
     metrics.set("response_len/mean", mean(&lengths));
     metrics.set("response_len/max", lengths.iter().copied().fold(0.0, f64::max));
-    metrics.set("response/truncated_rate", share(&|rollout| rollout.finish_reason == FinishReason::Length));
+    metrics.set(
+        "response/truncated_rate",
+        share(&|rollout| rollout.finish_reason == FinishReason::Length),
+    );
     metrics.set(
         "response/format_rate",
         share(&|rollout| rollout.score.as_ref().is_some_and(|score| score.parsed.is_some())),
@@ -32,15 +38,24 @@ pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
     metrics.set("response/abstained", (rollouts.len() - rewards.len()) as f64);
     metrics.set("staleness/max", staleness.max().unwrap_or(0) as f64);
     metrics.set("groups/trained", batch.groups.len() as f64);
-    metrics.set("groups/uniform", batch.groups.iter().filter(|group| group.is_uniform()).count() as f64);
+    metrics.set(
+        "groups/uniform",
+        batch.groups.iter().filter(|group| group.is_uniform()).count() as f64,
+    );
     metrics
 }
 
 /// What did not make it into the step.
 pub fn of_dropped(produced: &Produced) -> Metrics {
     let mut metrics = Metrics::default();
-    metrics.set("groups/filtered", produced.dropped(|reason| matches!(reason, DropReason::Filtered(_))) as f64);
-    metrics.set("groups/failed", produced.dropped(|reason| matches!(reason, DropReason::Failed(_))) as f64);
+    metrics.set(
+        "groups/filtered",
+        produced.dropped(|reason| matches!(reason, DropReason::Filtered(_))) as f64,
+    );
+    metrics.set(
+        "groups/failed",
+        produced.dropped(|reason| matches!(reason, DropReason::Failed(_))) as f64,
+    );
     metrics.set("groups/filled", produced.filled as f64);
     metrics.set("groups/refills", f64::from(produced.refills));
     metrics

@@ -1,7 +1,7 @@
 //! The run itself.
 
 use std::collections::BTreeMap;
-use std::path::Path as FilePath;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use rlpipe_core::services::{Context, Services};
 
 use super::error::RunFailure;
 use super::event::{Event, Phase, Reporter};
-use super::graph::{Graph, build};
+use super::graph::{Graph, Lessons, build};
 use super::path::Surroundings;
 use super::pools::{Mode, Pools};
 use super::produce::{Produced, evaluate, produce};
@@ -20,7 +20,9 @@ use super::report;
 use super::state::{State, WorkerState};
 use super::waits::Waits;
 use crate::plan::Plan;
-use crate::run::{Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, write_rollouts};
+use crate::run::{
+    Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, copy_texts, write_rollouts,
+};
 
 /// Asks a run to stop after the step it is in.
 #[derive(Clone, Default)]
@@ -58,8 +60,8 @@ pub struct Setup {
     pub identity: Identity,
     /// Stops after so many train steps of this process.
     pub steps: Option<u64>,
-    /// Puts the model's text files (config, tokenizer, ...) into an export; the worker writes the weights.
-    pub copy_texts: Box<dyn Fn(&FilePath) -> Result<(), RunFailure> + Send + Sync>,
+    /// The folder of the model that is trained: exports take config, tokenizer and template from there.
+    pub model_folder: PathBuf,
 }
 
 /// How a run ended.
@@ -92,7 +94,9 @@ impl Run {
         let total = setup.plan.total_steps.unwrap_or(0);
         let mut graph = build(&setup.plan, setup.kinds, setup.services.as_ref())?;
         let (mut positions, mut step) = (BTreeMap::new(), 0);
-        setup.folder.cut_back(checkpoint.as_ref().map(|checkpoint| checkpoint.state.step))?;
+        setup
+            .folder
+            .cut_back(checkpoint.as_ref().map(|checkpoint| checkpoint.state.step))?;
         let surroundings = Surroundings {
             context: Context {
                 node: Arc::from(""),
@@ -108,14 +112,33 @@ impl Run {
         if let Some(Checkpoint { folder, state, .. }) = checkpoint {
             setup.workers.restore(&folder).await?;
             let failed = |node: &str, error| surroundings.failed(node, error);
-            graph.trainer.stage.restore(state.trainer).map_err(|error| failed(&graph.trainer.name, error))?;
-            graph.buffer.restore(state.buffer).map_err(|error| failed("replay buffer", error))?;
+            graph
+                .trainer
+                .stage
+                .restore(state.trainer)
+                .map_err(|error| failed(&graph.trainer.name, error))?;
+            graph
+                .buffer
+                .restore(state.buffer)
+                .map_err(|error| failed("replay buffer", error))?;
             (positions, step) = (state.positions, state.step);
         }
         let pools = Pools::new(setup.plan.pools.keys(), TraceFile::open(&setup.folder.trace())?);
         let metrics = MetricsFile::open(&setup.folder.metrics())?;
         let events = EventFile::create(&setup.folder.tensorboard(), wall_time_s())?;
-        Ok((Self { setup, total, graph, pools, surroundings, metrics, events, positions }, step))
+        Ok((
+            Self {
+                setup,
+                total,
+                graph,
+                pools,
+                surroundings,
+                metrics,
+                events,
+                positions,
+            },
+            step,
+        ))
     }
 
     /// Goes on after `step`. `fresh`: nothing was done yet, not even what comes before the first step.
@@ -128,7 +151,10 @@ impl Run {
                 }
                 self.start().await?;
             }
-            let last = self.setup.steps.map_or(self.total, |steps| (step + steps).min(self.total));
+            let last = self
+                .setup
+                .steps
+                .map_or(self.total, |steps| (step + steps).min(self.total));
             while step < last && !self.setup.stop.is_asked() {
                 step += 1;
                 self.step(step).await?;
@@ -151,19 +177,32 @@ impl Run {
     async fn start(&mut self) -> Result<(), RunFailure> {
         self.surroundings.context.step = 0;
         let mut metrics = Metrics::default();
-        if let Some((warm_up, source)) = &mut self.graph.warm_up {
-            self.setup.reporter.event(&Event::Phase { step: 0, phase: Phase::WarmUp });
-            let turn = self.pools.turn(warm_up.pool.as_deref(), Mode::Train, &warm_up.name, "warm-up", 0).await;
+        if let Some(Lessons { warm_up, examples }) = &mut self.graph.warm_up {
+            self.setup.reporter.event(&Event::Phase {
+                step: 0,
+                phase: Phase::WarmUp,
+            });
+            let turn = self
+                .pools
+                .turn(warm_up.pool.as_deref(), Mode::Train, &warm_up.name, "warm-up", 0)
+                .await;
             let context = self.surroundings.at(&warm_up.name);
-            let report = warm_up.stage.run(source.as_ref(), &context).await;
+            let report = warm_up.stage.run(examples.as_ref(), &context).await;
             metrics.extend(report.map_err(|error| self.surroundings.failed(&warm_up.name, error))?);
             metrics.set("time/warm_up_s", turn.seconds());
         }
         for node in &self.graph.batch_stages {
-            node.stage.begin().await.map_err(|error| self.surroundings.failed(&node.name, error))?;
+            node.stage
+                .begin()
+                .await
+                .map_err(|error| self.surroundings.failed(&node.name, error))?;
         }
         let trainer = &mut self.graph.trainer;
-        trainer.stage.begin().await.map_err(|error| self.surroundings.failed(&trainer.name, error))?;
+        trainer
+            .stage
+            .begin()
+            .await
+            .map_err(|error| self.surroundings.failed(&trainer.name, error))?;
         self.sync(0, &mut metrics).await?;
         self.evaluate(0, &mut metrics).await?;
         if !metrics.0.is_empty() {
@@ -192,7 +231,10 @@ impl Run {
     }
 
     fn is_due(&self, clock: &str, step: u64) -> bool {
-        self.setup.plan.clock(clock).is_some_and(|clock| clock.is_due(step, self.total))
+        self.setup
+            .plan
+            .clock(clock)
+            .is_some_and(|clock| clock.is_due(step, self.total))
     }
 
     fn phase(&self, step: u64, phase: Phase) {
@@ -202,7 +244,10 @@ impl Run {
     async fn produce(&mut self, step: u64, metrics: &mut Metrics) -> Result<Produced, RunFailure> {
         self.phase(step, Phase::Generate);
         let pool = self.graph.paths.first().and_then(|path| path.pool.clone());
-        let turn = self.pools.turn(pool.as_deref(), Mode::Rollout, "rollouts", "produce", step).await;
+        let turn = self
+            .pools
+            .turn(pool.as_deref(), Mode::Rollout, "rollouts", "produce", step)
+            .await;
         let produced = produce(&mut self.graph, &mut self.positions, &self.surroundings).await?;
         let seconds = turn.seconds();
         metrics.set("time/rollout_s", seconds);
@@ -216,11 +261,17 @@ impl Run {
         self.phase(step, Phase::Train);
         let Produced { mut batch, dropped, .. } = produced;
         let pool = self.graph.trainer.pool.clone();
-        let turn = self.pools.turn(pool.as_deref(), Mode::Train, &self.graph.trainer.name, "train", step).await;
+        let turn = self
+            .pools
+            .turn(pool.as_deref(), Mode::Train, &self.graph.trainer.name, "train", step)
+            .await;
         for node in &self.graph.batch_stages {
             let context = self.surroundings.at(&node.name);
-            let (next, report) =
-                node.stage.process(batch, &context).await.map_err(|error| self.surroundings.failed(&node.name, error))?;
+            let (next, report) = node
+                .stage
+                .process(batch, &context)
+                .await
+                .map_err(|error| self.surroundings.failed(&node.name, error))?;
             batch = next;
             metrics.extend(report);
         }
@@ -235,7 +286,10 @@ impl Run {
         metrics.extend(report.map_err(|error| self.surroundings.failed(&self.graph.trainer.name, error))?);
         let seconds = turn.seconds();
         metrics.set("time/train_s", seconds);
-        metrics.set("throughput/train_tok_s", metrics.get("train/tokens").unwrap_or(0.0) / seconds.max(1e-9));
+        metrics.set(
+            "throughput/train_tok_s",
+            metrics.get("train/tokens").unwrap_or(0.0) / seconds.max(1e-9),
+        );
         drop(turn);
         metrics.extend(report::of_batch(&batch, step));
         let mut groups: Vec<Group> = batch.groups;
@@ -251,11 +305,18 @@ impl Run {
         }
         self.phase(step, Phase::Export);
         let trainer = &self.graph.trainer;
-        let _turn = self.pools.turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "export", step).await;
+        let _turn = self
+            .pools
+            .turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "export", step)
+            .await;
         let partial = target.with_file_name(format!(".step-{step}.partial"));
         crate::run::fresh_folder(&partial)?;
-        trainer.stage.export(&partial).await.map_err(|error| self.surroundings.failed(&trainer.name, error))?;
-        (self.setup.copy_texts)(&partial)?;
+        trainer
+            .stage
+            .export(&partial)
+            .await
+            .map_err(|error| self.surroundings.failed(&trainer.name, error))?;
+        copy_texts(&self.setup.model_folder, &partial)?;
         crate::run::publish_folder(&partial, &target)?;
         Ok(())
     }
@@ -266,7 +327,10 @@ impl Run {
             // The last step always syncs; a sync that is not due leaves the engine as it is.
             if self.is_due(&node.name, step) {
                 self.phase(step, Phase::Sync);
-                node.stage.sync(step).await.map_err(|error| self.surroundings.failed(&node.name, error))?;
+                node.stage
+                    .sync(step)
+                    .await
+                    .map_err(|error| self.surroundings.failed(&node.name, error))?;
             }
         }
         metrics.set("time/sync_s", started.elapsed().as_secs_f64());
@@ -281,10 +345,16 @@ impl Run {
                 continue;
             }
             self.phase(step, Phase::Evaluate);
-            let turn =
-                self.pools.turn(evaluation.path.pool.as_deref(), Mode::Rollout, name, "evaluate", step).await;
+            let turn = self
+                .pools
+                .turn(evaluation.path.pool.as_deref(), Mode::Rollout, name, "evaluate", step)
+                .await;
             let (groups, failed) = evaluate(evaluation, &self.surroundings).await?;
-            let prefix = if several { format!("eval/{name}") } else { "eval".to_owned() };
+            let prefix = if several {
+                format!("eval/{name}")
+            } else {
+                "eval".to_owned()
+            };
             for (metric, value) in evaluation.evaluator.stage.evaluate(&groups, failed).0 {
                 metrics.set(format!("{prefix}/{metric}"), value);
             }
@@ -299,7 +369,11 @@ impl Run {
     fn write_row(&mut self, step: u64, metrics: &Metrics) -> Result<(), RunFailure> {
         self.metrics.append(step, metrics)?;
         self.events.append(step, wall_time_s(), metrics)?;
-        self.setup.reporter.event(&Event::Step { step, total: self.total, metrics });
+        self.setup.reporter.event(&Event::Step {
+            step,
+            total: self.total,
+            metrics,
+        });
         Ok(())
     }
 
@@ -312,7 +386,10 @@ impl Run {
         self.metrics.sync()?;
         self.events.sync()?;
         let trainer = &self.graph.trainer;
-        let _turn = self.pools.turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "checkpoint", step).await;
+        let _turn = self
+            .pools
+            .turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "checkpoint", step)
+            .await;
         let partial = checkpoints.begin(step)?;
         let files = self.setup.workers.save(partial.path()).await?;
         let state = State {
@@ -321,12 +398,21 @@ impl Run {
             buffer: self.graph.buffer.snapshot(),
             trainer: trainer.stage.snapshot(),
         };
-        let keep = self.setup.plan.run.checkpoint.as_ref().map_or(2, |checkpoint| checkpoint.keep.get() as usize);
+        let keep = self
+            .setup
+            .plan
+            .run
+            .checkpoint
+            .as_ref()
+            .map_or(2, |checkpoint| checkpoint.keep.get() as usize);
         partial.commit(&state, files, &self.setup.identity, keep)?;
         Ok(())
     }
 }
 
 fn wall_time_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }

@@ -36,9 +36,17 @@ impl Waits {
         let mut list = self.lock();
         list.last += 1;
         let id = list.last;
-        let wait = Wait { node: node.to_owned(), what, since: Instant::now(), report_after };
+        let wait = Wait {
+            node: node.to_owned(),
+            what,
+            since: Instant::now(),
+            report_after,
+        };
         list.open.insert(id, wait);
-        Waiting { waits: self.clone(), id }
+        Waiting {
+            waits: self.clone(),
+            id,
+        }
     }
 
     /// Reports waits that are overdue, until it is dropped.
@@ -67,7 +75,11 @@ impl Waits {
         late.into_iter()
             .map(|(node, (whats, longest))| {
                 let shown = whats.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-                let more = if whats.len() > 8 { format!(" and {} more", whats.len() - 8) } else { String::new() };
+                let more = if whats.len() > 8 {
+                    format!(" and {} more", whats.len() - 8)
+                } else {
+                    String::new()
+                };
                 (node, format!("has waited {} s for {shown}{more}", longest.as_secs()))
             })
             .collect()

@@ -17,7 +17,10 @@ pub struct Grpo {
 
 impl Default for Grpo {
     fn default() -> Self {
-        Self { std: Std::Unbiased, eps: NonNegative::new(1e-8).unwrap_or_else(|| unreachable!("not negative")) }
+        Self {
+            std: Std::Unbiased,
+            eps: NonNegative::new(1e-8).unwrap_or_else(|| unreachable!("not negative")),
+        }
     }
 }
 
@@ -68,9 +71,14 @@ mod tests {
         let a = 0.866_025;
         check(Std::Unbiased, &[1.0, 0.0, 0.0, 1.0], &[a, -a, -a, a]);
         let b = -0.353_553;
-        check(Std::Unbiased, &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], &[2.474_874, b, b, b, b, b, b, b]);
+        check(
+            Std::Unbiased,
+            &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+            &[2.474_874, b, b, b, b, b, b, b],
+        );
         check(Std::Unbiased, &[0.0; 4], &[0.0; 4]);
-        check(Std::Unbiased, &[1.0, 0.0], &[0.707_107, -0.707_107]);
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        check(Std::Unbiased, &[1.0, 0.0], &[half, -half]);
     }
 
     #[test]

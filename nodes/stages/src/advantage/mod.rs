@@ -43,12 +43,16 @@ estimator: grpo
             inputs: vec![Input::one("batch", PortType::Batch).needs(&[Field::Reward])],
             outputs: vec![Output::new("batch", PortType::Batch).adds(&[Field::Advantage])],
             uses: Vec::new(),
-            role: Role::Advantage { min_samples_per_prompt: 2 },
+            role: Role::Advantage {
+                min_samples_per_prompt: 2,
+            },
         }
     }
 
     fn build(&self, _node: &str, _services: &dyn Services) -> Result<Stage, ServiceError> {
-        Ok(Stage::Batch(Arc::new(Advantage { estimator: self.estimator.0.clone() })))
+        Ok(Stage::Batch(Arc::new(Advantage {
+            estimator: self.estimator.0.clone(),
+        })))
     }
 }
 

@@ -83,7 +83,10 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
 
     fn contract(&self) -> Contract {
         Contract {
-            inputs: vec![Input::one("prompts", PortType::Prompts), Input::one("engine", PortType::Engine)],
+            inputs: vec![
+                Input::one("prompts", PortType::Prompts),
+                Input::one("engine", PortType::Engine),
+            ],
             outputs: vec![Output::new("groups", PortType::Groups).adds(&[
                 Field::Tokens,
                 Field::SampledLogprobs,
@@ -133,8 +136,16 @@ impl AgentLoop for SingleTurnLoop {
             sampling: self.sampling.clone(),
         };
         let samples = self.engine.generate(request).await?;
-        let rollouts = samples.into_iter().map(|sample| self.rollout(sample)).collect::<Result<_, _>>()?;
-        Ok(Group { id: task.id, sampler: task.sampler, row: task.row, rollouts })
+        let rollouts = samples
+            .into_iter()
+            .map(|sample| self.rollout(sample))
+            .collect::<Result<_, _>>()?;
+        Ok(Group {
+            id: task.id,
+            sampler: task.sampler,
+            row: task.row,
+            rollouts,
+        })
     }
 }
 

@@ -64,7 +64,9 @@ every_steps: 10
     }
 
     fn build(&self, _node: &str, _services: &dyn Services) -> Result<Stage, ServiceError> {
-        Ok(Stage::Evaluator(Arc::new(Evaluator { correct_above: self.correct_above })))
+        Ok(Stage::Evaluator(Arc::new(Evaluator {
+            correct_above: self.correct_above,
+        })))
     }
 }
 
@@ -77,12 +79,22 @@ impl EvaluatorStage for Evaluator {
         let rollouts: Vec<&Rollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
         let judged: Vec<f64> = rollouts.iter().filter_map(|rollout| rollout.reward()).collect();
         let share = |test: &dyn Fn(&Rollout) -> bool| {
-            mean(&rollouts.iter().map(|rollout| f64::from(u8::from(test(rollout)))).collect::<Vec<_>>())
+            mean(
+                &rollouts
+                    .iter()
+                    .map(|rollout| f64::from(u8::from(test(rollout))))
+                    .collect::<Vec<_>>(),
+            )
         };
         let mut metrics = Metrics::default();
         metrics.set(
             "accuracy",
-            mean(&judged.iter().map(|reward| f64::from(u8::from(*reward > self.correct_above))).collect::<Vec<_>>()),
+            mean(
+                &judged
+                    .iter()
+                    .map(|reward| f64::from(u8::from(*reward > self.correct_above)))
+                    .collect::<Vec<_>>(),
+            ),
         );
         metrics.set("reward/mean", mean(&judged));
         metrics.set(
@@ -91,9 +103,17 @@ impl EvaluatorStage for Evaluator {
         );
         metrics.set(
             "response_len/mean",
-            mean(&rollouts.iter().map(|rollout| rollout.response_ids.len() as f64).collect::<Vec<_>>()),
+            mean(
+                &rollouts
+                    .iter()
+                    .map(|rollout| rollout.response_ids.len() as f64)
+                    .collect::<Vec<_>>(),
+            ),
         );
-        metrics.set("truncated_rate", share(&|rollout| rollout.finish_reason == FinishReason::Length));
+        metrics.set(
+            "truncated_rate",
+            share(&|rollout| rollout.finish_reason == FinishReason::Length),
+        );
         metrics.set("groups", groups.len() as f64);
         metrics.set("groups_failed", failed as f64);
         metrics.set("abstained", (rollouts.len() - judged.len()) as f64);

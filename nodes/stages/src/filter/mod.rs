@@ -81,7 +81,9 @@ max_refill: 4
 
     fn build(&self, _node: &str, _services: &dyn Services) -> Result<Stage, ServiceError> {
         let Keep::SpreadReward(keep) = *self.keep;
-        Ok(Stage::Groups(Arc::new(Filter { above: keep.above.get() })))
+        Ok(Stage::Groups(Arc::new(Filter {
+            above: keep.above.get(),
+        })))
     }
 }
 
@@ -95,7 +97,9 @@ impl GroupStage for Filter {
         let rewards = group.rewards();
         let (low, high) = rewards
             .iter()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), reward| (low.min(*reward), high.max(*reward)));
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), reward| {
+                (low.min(*reward), high.max(*reward))
+            });
         if high - low > self.above {
             return Ok(Verdict::Keep(group));
         }

@@ -37,7 +37,11 @@ fn pattern(text: &str) -> Regex {
 pub fn parse(response: &str, extract: Extract) -> Option<String> {
     let found = match extract {
         Extract::Strict => STRICT.captures_iter(response).last()?.get(1)?.as_str(),
-        Extract::Flexible => FLEXIBLE.find_iter(response).last()?.as_str().trim_end_matches(['.', ',']),
+        Extract::Flexible => FLEXIBLE
+            .find_iter(response)
+            .last()?
+            .as_str()
+            .trim_end_matches(['.', ',']),
     };
     Some(found.replace(',', ""))
 }
@@ -62,7 +66,11 @@ mod tests {
             (&far, "72", true),
             ("", "72", false),
         ] {
-            assert_eq!(parse(response, Extract::Strict).as_deref() == Some(label), right, "{response}");
+            assert_eq!(
+                parse(response, Extract::Strict).as_deref() == Some(label),
+                right,
+                "{response}"
+            );
         }
     }
 

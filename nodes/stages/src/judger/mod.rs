@@ -74,14 +74,23 @@ judge: gsm8k
             uses: self
                 .pool
                 .iter()
-                .map(|pool| Use { key: "pool", name: pool.clone(), target: Target::Pool })
+                .map(|pool| Use {
+                    key: "pool",
+                    name: pool.clone(),
+                    target: Target::Pool,
+                })
                 .collect(),
-            role: Role::Judger { needs_ground_truth: true },
+            role: Role::Judger {
+                needs_ground_truth: true,
+            },
         }
     }
 
     fn build(&self, _node: &str, _services: &dyn Services) -> Result<Stage, ServiceError> {
-        Ok(Stage::Groups(Arc::new(Judger { judge: *self.judge, on_error: self.on_error })))
+        Ok(Stage::Groups(Arc::new(Judger {
+            judge: *self.judge,
+            on_error: self.on_error,
+        })))
     }
 }
 
@@ -99,7 +108,10 @@ impl Judge {
             Self::Gsm8k(judge) => gsm8k::parse(response, judge.extract),
         };
         let right = parsed.as_deref() == Some(ground_truth.trim());
-        Score { reward: Some(f64::from(u8::from(right))), parsed }
+        Score {
+            reward: Some(f64::from(u8::from(right))),
+            parsed,
+        }
     }
 }
 
@@ -127,5 +139,99 @@ impl GroupStage for Judger {
 
     fn judges(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use rlpipe_core::data::{FinishReason, Rollout, Row, Seed};
+    use rlpipe_core::services::Observer;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn progress(&self, _node: &str, _what: &str, _done: u64, _total: u64) {}
+
+        fn notice(&self, _node: &str, _text: &str) {}
+    }
+
+    fn rollout(response: &str, status: Status) -> Rollout {
+        Rollout {
+            response_ids: vec![1],
+            logprobs: vec![-0.5],
+            mask: vec![true],
+            policy_version: Vec::new(),
+            temperature: 1.0,
+            response: response.to_owned(),
+            score: None,
+            advantage: None,
+            reference_logprobs: None,
+            status,
+            finish_reason: FinishReason::Stop,
+        }
+    }
+
+    async fn judge(on_error: OnError, ground_truth: Option<&str>, statuses: &[Status]) -> Result<Verdict, StageError> {
+        let row = Row {
+            line: 9,
+            ground_truth: ground_truth.map(str::to_owned),
+            ..Row::default()
+        };
+        let rollouts = statuses.iter().map(|status| rollout("it is 7", *status)).collect();
+        let group = Group {
+            id: 3,
+            sampler: "prompts".into(),
+            row: Arc::new(row),
+            rollouts,
+        };
+        let context = Context {
+            node: "scored".into(),
+            step: 1,
+            total_steps: 2,
+            seed: Seed::run(1),
+            observer: Arc::new(Nobody),
+        };
+        Judger {
+            judge: Judge::Number(number::Number {}),
+            on_error,
+        }
+        .process(group, &context)
+        .await
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_judged_is_never_a_reward() {
+        let cut = [Status::Completed, Status::Aborted];
+        for (ground_truth, statuses, why) in [
+            (None, &cut[..1], "line 9 of the data has no ground truth"),
+            (Some("7"), &cut[..], "a response is Aborted"),
+        ] {
+            let error = judge(OnError::Fail, ground_truth, statuses)
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(error.starts_with("`scored`: ") && error.contains(why), "{error}");
+
+            match judge(OnError::DropGroup, ground_truth, statuses).await.unwrap() {
+                Verdict::Drop(group, DropReason::Failed(reason)) => {
+                    assert!(reason.contains(why), "{reason}");
+                    assert_eq!(group.rollouts.len(), statuses.len());
+                }
+                other => panic!("{other:?}"),
+            }
+
+            match judge(OnError::Abstain, ground_truth, statuses).await.unwrap() {
+                Verdict::Keep(group) => {
+                    let last = group.rollouts.last().unwrap();
+                    assert_eq!((last.reward(), last.score.is_some()), (None, true));
+                    let wanted: Vec<f64> = if statuses.len() > 1 { vec![1.0] } else { Vec::new() };
+                    assert_eq!(group.rewards(), wanted, "the others are judged");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

@@ -46,8 +46,16 @@ model: policy
             inputs: vec![Input::one("batch", PortType::Batch).needs(&[Field::Tokens])],
             outputs: vec![Output::new("batch", PortType::Batch).adds(&[Field::ReferenceLogprobs])],
             uses: vec![
-                Use { key: "pool", name: self.pool.clone(), target: Target::Pool },
-                Use { key: "model", name: self.model.clone(), target: Target::Model },
+                Use {
+                    key: "pool",
+                    name: self.pool.clone(),
+                    target: Target::Pool,
+                },
+                Use {
+                    key: "model",
+                    name: self.model.clone(),
+                    target: Target::Model,
+                },
             ],
             role: Role::Reference,
         }

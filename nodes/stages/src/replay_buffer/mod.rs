@@ -74,7 +74,11 @@ produce: sync
             uses: Vec::new(),
             role: Role::Buffer {
                 prompts_per_step: self.prompts_per_step.get(),
-                mix: self.mix.iter().map(|(name, weight)| (name.clone(), weight.get())).collect(),
+                mix: self
+                    .mix
+                    .iter()
+                    .map(|(name, weight)| (name.clone(), weight.get()))
+                    .collect(),
             },
         }
     }
@@ -82,7 +86,11 @@ produce: sync
     fn build(&self, _node: &str, _services: &dyn Services) -> Result<Stage, ServiceError> {
         Ok(Stage::Buffer(Box::new(ReplayBuffer {
             prompts_per_step: self.prompts_per_step.get() as usize,
-            mix: self.mix.iter().map(|(name, weight)| (name.clone(), weight.get())).collect(),
+            mix: self
+                .mix
+                .iter()
+                .map(|(name, weight)| (name.clone(), weight.get()))
+                .collect(),
             held: Vec::new(),
         })))
     }
@@ -101,7 +109,10 @@ impl Buffer for ReplayBuffer {
     }
 
     fn wanted(&self, inputs: &[String]) -> Vec<usize> {
-        let weights: Vec<f64> = inputs.iter().map(|name| self.mix.get(name).copied().unwrap_or(1.0)).collect();
+        let weights: Vec<f64> = inputs
+            .iter()
+            .map(|name| self.mix.get(name).copied().unwrap_or(1.0))
+            .collect();
         let mut wanted = largest_remainder(self.prompts_per_step, &weights);
         for (input, _) in &self.held {
             wanted[*input] = wanted[*input].saturating_sub(1);
@@ -118,10 +129,10 @@ impl Buffer for ReplayBuffer {
             return None;
         }
         let mut step: Vec<(usize, Group)> = self.held.drain(..self.prompts_per_step).collect();
-        step.sort_by(|(left_input, left), (right_input, right)| {
-            (left_input, left.id).cmp(&(right_input, right.id))
-        });
-        Some(Batch { groups: step.into_iter().map(|(_, group)| group).collect() })
+        step.sort_by(|(left_input, left), (right_input, right)| (left_input, left.id).cmp(&(right_input, right.id)));
+        Some(Batch {
+            groups: step.into_iter().map(|(_, group)| group).collect(),
+        })
     }
 
     fn snapshot(&self) -> Value {

@@ -82,8 +82,16 @@ max_context_tokens: 1536
             inputs: Vec::new(),
             outputs: vec![Output::new("engine", PortType::Engine)],
             uses: vec![
-                Use { key: "pool", name: self.pool.clone(), target: Target::Pool },
-                Use { key: "model", name: self.model.clone(), target: Target::Model },
+                Use {
+                    key: "pool",
+                    name: self.pool.clone(),
+                    target: Target::Pool,
+                },
+                Use {
+                    key: "model",
+                    name: self.model.clone(),
+                    target: Target::Model,
+                },
             ],
             role: Role::Engine {
                 max_context_tokens: self.max_context_tokens.get(),

@@ -70,7 +70,10 @@ max_prompt_tokens: 512
     fn contract(&self) -> Contract {
         Contract {
             inputs: Vec::new(),
-            outputs: vec![Output::new("prompts", PortType::Prompts), Output::new("examples", PortType::Examples)],
+            outputs: vec![
+                Output::new("prompts", PortType::Prompts),
+                Output::new("examples", PortType::Examples),
+            ],
             uses: Vec::new(),
             role: Role::Sampler {
                 dataset: DatasetSource {
@@ -111,7 +114,9 @@ impl Source for Sampler {
 
     fn row(&self, position: u64) -> Arc<Row> {
         let (epoch, index) = (position / self.rows(), (position % self.rows()) as usize);
-        let Some(seed) = self.seed else { return self.rows[index].clone() };
+        let Some(seed) = self.seed else {
+            return self.rows[index].clone();
+        };
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if order.as_ref().is_none_or(|(known, _)| *known != epoch) {
             *order = Some((epoch, permutation(self.rows.len(), seed.with(epoch))));
@@ -131,7 +136,12 @@ mod tests {
 
     fn sampler(rows: u64, seed: Option<Seed>) -> Sampler {
         let rows = (0..rows).map(|line| Arc::new(Row { line, ..Row::default() })).collect();
-        Sampler { rows: Arc::new(rows), samples_per_prompt: 1, seed, order: Mutex::new(None) }
+        Sampler {
+            rows: Arc::new(rows),
+            samples_per_prompt: 1,
+            seed,
+            order: Mutex::new(None),
+        }
     }
 
     fn lines(sampler: &Sampler, positions: std::ops::Range<u64>) -> Vec<u64> {

@@ -69,10 +69,20 @@ optimizer: { adamw: { lr: 1e-5 } }
             inputs: vec![Input::one("examples", PortType::Examples)],
             outputs: vec![Output::new("weights", PortType::Weights)],
             uses: vec![
-                Use { key: "pool", name: self.pool.clone(), target: Target::Pool },
-                Use { key: "model", name: self.model.clone(), target: Target::Model },
+                Use {
+                    key: "pool",
+                    name: self.pool.clone(),
+                    target: Target::Pool,
+                },
+                Use {
+                    key: "model",
+                    name: self.model.clone(),
+                    target: Target::Model,
+                },
             ],
-            role: Role::SftTrainer { max_tokens_per_pack: self.max_tokens_per_pack.get() },
+            role: Role::SftTrainer {
+                max_tokens_per_pack: self.max_tokens_per_pack.get(),
+            },
         }
     }
 
@@ -130,8 +140,10 @@ impl WarmUp for SftTrainer {
             let mut loss = 0.0;
             for range in pack(&sequences, self.max_tokens_per_pack) {
                 let part = sequences[range].to_vec();
-                let sums =
-                    self.learner.train_pack(&part, &Loss::CrossEntropy, tokens as f64, self.chunk_tokens).await?;
+                let sums = self
+                    .learner
+                    .train_pack(&part, &Loss::CrossEntropy, tokens as f64, self.chunk_tokens)
+                    .await?;
                 loss += sums.iter().map(|sums| sums.loss).sum::<f64>();
             }
             let learning_rate = self.lr_schedule.rate(self.peak_lr, batch + 1, total);

@@ -80,7 +80,10 @@ impl<'de> Deserialize<'de> for NotYet {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if bool::deserialize(deserializer)? {
             let found = serde::de::Unexpected::Bool(true);
-            return Err(serde::de::Error::invalid_value(found, &"`false`, which is all that this version has"));
+            return Err(serde::de::Error::invalid_value(
+                found,
+                &"`false`, which is all that this version has",
+            ));
         }
         Ok(Self(false))
     }
@@ -187,7 +190,9 @@ pub struct KlTerm {
 
 impl Default for KlTerm {
     fn default() -> Self {
-        Self { coefficient: NonNegative::new(0.001).unwrap_or_else(|| unreachable!("not negative")) }
+        Self {
+            coefficient: NonNegative::new(0.001).unwrap_or_else(|| unreachable!("not negative")),
+        }
     }
 }
 
@@ -251,8 +256,16 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
             ],
             outputs: vec![Output::new("weights", PortType::Weights)],
             uses: vec![
-                Use { key: "pool", name: self.pool.clone(), target: Target::Pool },
-                Use { key: "model", name: self.model.clone(), target: Target::Model },
+                Use {
+                    key: "pool",
+                    name: self.pool.clone(),
+                    target: Target::Pool,
+                },
+                Use {
+                    key: "model",
+                    name: self.model.clone(),
+                    target: Target::Model,
+                },
             ],
             role: Role::Trainer {
                 optimizer_steps: self.optimizer_steps.get(),

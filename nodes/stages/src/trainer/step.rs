@@ -65,8 +65,11 @@ impl Trainer for TrainStep {
     async fn train(&mut self, batch: &Batch, context: &Context) -> Result<Metrics, StageError> {
         let learning_rate = self.lr_schedule.rate(self.peak_lr, context.step, context.total_steps);
         let share = batch.groups.len().div_ceil(self.optimizer_steps).max(1);
-        let mut shares: Vec<Vec<Sequence>> =
-            batch.groups.chunks(share).map(|groups| groups.iter().flat_map(sequences).collect()).collect();
+        let mut shares: Vec<Vec<Sequence>> = batch
+            .groups
+            .chunks(share)
+            .map(|groups| groups.iter().flat_map(sequences).collect())
+            .collect();
         match self.old_logprobs {
             OldLogprobs::Rollout => {
                 for sequence in shares.iter_mut().flatten() {
@@ -84,7 +87,9 @@ impl Trainer for TrainStep {
         let mut tally = Tally::default();
         let total = shares.len() as u64;
         for (index, share) in shares.iter().enumerate() {
-            context.observer.progress(&context.node, "optimizer steps", index as u64, total);
+            context
+                .observer
+                .progress(&context.node, "optimizer steps", index as u64, total);
             self.optimizer_step(share, learning_rate, &mut tally).await?;
         }
         self.skipped += tally.skipped;
@@ -109,14 +114,21 @@ impl Trainer for TrainStep {
 
 /// A group's rollouts that are trained: those that a judger gave a reward.
 fn sequences(group: &Group) -> impl Iterator<Item = Sequence> + '_ {
-    group.rollouts.iter().filter(|rollout| rollout.advantage.is_some()).map(|rollout| sequence(group, rollout))
+    group
+        .rollouts
+        .iter()
+        .filter(|rollout| rollout.advantage.is_some())
+        .map(|rollout| sequence(group, rollout))
 }
 
 impl TrainStep {
     async fn recompute(&self, sequences: &mut [Sequence]) -> Result<(), StageError> {
         for range in pack(sequences, self.max_tokens_per_pack) {
             let part = sequences[range.clone()].to_vec();
-            let logprobs = self.learner.logprobs(Weights::Current, &part, self.chunk_tokens).await?;
+            let logprobs = self
+                .learner
+                .logprobs(Weights::Current, &part, self.chunk_tokens)
+                .await?;
             for (sequence, logprobs) in sequences[range].iter_mut().zip(logprobs) {
                 sequence.old_logprobs = logprobs;
             }
@@ -139,14 +151,20 @@ impl TrainStep {
         for range in pack(sequences, self.max_tokens_per_pack) {
             let part = sequences[range].to_vec();
             tally.tokens += part.iter().map(|sequence| sequence.ids.len()).sum::<usize>();
-            for sums in self.learner.train_pack(&part, &self.loss, tokens as f64, self.chunk_tokens).await? {
+            for sums in self
+                .learner
+                .train_pack(&part, &self.loss, tokens as f64, self.chunk_tokens)
+                .await?
+            {
                 accumulate(&mut share, &sums);
             }
         }
         let report = self.learner.optimizer_step(learning_rate).await?;
         tally.skipped += u64::from(report.skipped);
         tally.grad_norms.push(report.grad_norm);
-        tally.losses.push((share.loss + self.kl_coefficient() * share.kl) / tokens as f64);
+        tally
+            .losses
+            .push((share.loss + self.kl_coefficient() * share.kl) / tokens as f64);
         accumulate(&mut tally.sums, &share);
         Ok(())
     }

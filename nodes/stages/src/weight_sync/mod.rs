@@ -40,13 +40,22 @@ every_steps: 1
         Contract {
             inputs: vec![Input::one("weights", PortType::Weights)],
             outputs: Vec::new(),
-            uses: vec![Use { key: "to", name: self.to.clone(), target: Target::State(PortType::Engine) }],
-            role: Role::WeightSync { to: self.to.clone(), every_steps: self.every_steps.get() },
+            uses: vec![Use {
+                key: "to",
+                name: self.to.clone(),
+                target: Target::State(PortType::Engine),
+            }],
+            role: Role::WeightSync {
+                to: self.to.clone(),
+                every_steps: self.every_steps.get(),
+            },
         }
     }
 
     fn build(&self, _node: &str, services: &dyn Services) -> Result<Stage, ServiceError> {
-        Ok(Stage::WeightSync(Arc::new(WeightSync { engine: services.engine(&self.to)? })))
+        Ok(Stage::WeightSync(Arc::new(WeightSync {
+            engine: services.engine(&self.to)?,
+        })))
     }
 }
 
