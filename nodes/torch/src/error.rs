@@ -22,7 +22,14 @@ macro_rules! fail {
 impl Error {
     /// A file or folder that could not be read or written.
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
-        Self(format!("cannot {doing} `{}`: {error}", path.display()))
+        let hint = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space",
+            io::ErrorKind::FileTooLarge => {
+                "; raise the limit (`ulimit -f`) or use a `run.work_dir` on another file system"
+            }
+            _ => "",
+        };
+        Self(format!("cannot {doing} `{}`: {error}{hint}", path.display()))
     }
 }
 

@@ -18,6 +18,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(false)
+        // A log that cannot be written is no reason to end.
+        .log_internal_errors(false)
         .with_env_filter(filter)
         .init();
     std::panic::set_hook(Box::new(|panic| tracing::debug!(%panic, "panic")));

@@ -250,8 +250,10 @@ pub fn write(folder: &Path, name: &str, layout: &Layout, leaves: &[Tensor], kind
         .and_then(|file| file.metadata())
         .map_err(|error| failed(&error))?
         .permissions();
-    safetensors::serialize_to_file(views, Some(metadata), &path)
-        .map_err(|error| Error(format!("cannot write `{}`: {error}", path.display())))?;
+    safetensors::serialize_to_file(views, Some(metadata), &path).map_err(|error| match error {
+        safetensors::SafeTensorError::IoError(error) => failed(&error),
+        error => Error(format!("cannot write `{}`: {error}", path.display())),
+    })?;
     fs::set_permissions(&path, ordinary).map_err(|error| failed(&error))?;
     sync_and_hash(folder, name)
 }
