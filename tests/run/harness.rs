@@ -35,13 +35,35 @@ pub fn pipeline() -> PathBuf {
 /// A folder for the runs of one test.
 pub struct Place {
     folder: TempDir,
+    pipeline: PathBuf,
 }
 
 impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("tmp")).unwrap();
-        Self { folder }
+        Self {
+            folder,
+            pipeline: pipeline(),
+        }
+    }
+
+    /// With a copy of the pipeline and its data, and these replacements in the pipeline.
+    pub fn with_own_files(changes: &[(&str, &str)]) -> Self {
+        let mut place = Self::new();
+        let from = pipeline();
+        place.pipeline = place.path().join("small.yaml");
+        let mut text = std::fs::read_to_string(&from).unwrap();
+        for (from, to) in changes {
+            assert!(text.contains(from), "`{from}` is not in the small pipeline");
+            text = text.replace(from, to);
+        }
+        std::fs::write(&place.pipeline, text).unwrap();
+        std::fs::create_dir(place.path().join("data")).unwrap();
+        for entry in std::fs::read_dir(from.with_file_name("data")).unwrap().flatten() {
+            std::fs::copy(entry.path(), place.path().join("data").join(entry.file_name())).unwrap();
+        }
+        place
     }
 
     pub fn path(&self) -> &Path {
@@ -86,7 +108,7 @@ impl Place {
     fn run_arguments(&self, command: &mut Command, arguments: &[&str]) {
         command
             .arg("run")
-            .arg(pipeline())
+            .arg(&self.pipeline)
             .arg("--work-dir")
             .arg(self.path().join("runs"));
         command.args(["--progress", "phases"]).args(arguments);
@@ -190,6 +212,11 @@ impl Running {
         let worker = worker.unwrap_or_else(|| panic!("there is no worker after:\n{}", self.seen.join("\n")));
         self.workers.insert(worker);
         worker
+    }
+
+    /// The driver's process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal to the driver.

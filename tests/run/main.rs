@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod breaks;
+mod command_line;
 mod determinism;
 mod harness;
+mod refusals;
