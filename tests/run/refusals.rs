@@ -291,7 +291,7 @@ fn places_that_cannot_be_are_refused_with_a_way_out() {
     place
         .run(&["--set", &long])
         .expect(1)
-        .says(&["File name too long", "a shorter `name`"]);
+        .says(&["File name too long", "choose another `name`"]);
     let deep = place.path().join("d".repeat(120));
     std::fs::create_dir(&deep).unwrap();
     let mut command = place.command(&[]);

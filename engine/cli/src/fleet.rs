@@ -105,10 +105,12 @@ impl Fleet {
                 Accelerator::Auto => cluster::Accelerator::Auto,
             },
         };
-        let program = spec.program.clone();
+        let (program, log) = (spec.program.clone(), spec.log.clone());
         let mut process = cluster.start(spec).await?;
         let worker = tokio::select! {
-            worker = self._hub.worker(planned.rank, &planned.pool, HELLO_WITHIN) => worker?,
+            worker = self._hub.worker(planned.rank, &planned.pool, HELLO_WITHIN) => {
+                worker.map_err(|error| anyhow::anyhow!("{error}: `{}`", log.display()))?
+            }
             exit = process.wait() => {
                 anyhow::bail!(
                     "worker {} of pool `{}`, program `{}`, did not start: {}",

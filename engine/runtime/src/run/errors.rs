@@ -50,9 +50,21 @@ pub enum RunError {
         /// The system's own error.
         source: io::Error,
     },
-    /// There can be no such file or folder in that place.
-    #[error("could not {action} `{}`: {source}; choose another `run.work_dir` or a shorter `name`", path.display())]
-    BadPlace {
+    /// Something else has that name.
+    #[error(
+        "could not {action} `{}`: {source}; move away what is there, or choose another `run.work_dir`", path.display()
+    )]
+    InTheWay {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The system takes no such name.
+    #[error("could not {action} `{}`: {source}; choose another `name` or `run.work_dir`", path.display())]
+    InvalidName {
         /// What was tried.
         action: &'static str,
         /// The file or folder.
@@ -179,7 +191,10 @@ impl RunError {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::NotPermitted { action, path, source }
             }
-            io::ErrorKind::NotADirectory | io::ErrorKind::InvalidFilename => Self::BadPlace { action, path, source },
+            io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::AlreadyExists => {
+                Self::InTheWay { action, path, source }
+            }
+            io::ErrorKind::InvalidFilename => Self::InvalidName { action, path, source },
             _ => Self::Io { action, path, source },
         }
     }
@@ -235,9 +250,10 @@ mod tests {
         assert!(text(libc::EFBIG, Some(7)).contains("(7 bytes): the file would be larger than is allowed here"));
         assert!(text(libc::EACCES, None).contains("choose another `run.work_dir`"));
         assert!(text(libc::EROFS, None).contains("choose another `run.work_dir`"));
-        for code in [libc::ENOTDIR, libc::ENAMETOOLONG] {
-            assert!(text(code, None).ends_with("; choose another `run.work_dir` or a shorter `name`"));
+        for code in [libc::ENOTDIR, libc::EISDIR, libc::EEXIST] {
+            assert!(text(code, None).ends_with("; move away what is there, or choose another `run.work_dir`"));
         }
+        assert!(text(libc::ENAMETOOLONG, None).ends_with("; choose another `name` or `run.work_dir`"));
         assert!(text(libc::EIO, None).starts_with("could not write `runs/a/0001/metrics.jsonl`: "));
     }
 
