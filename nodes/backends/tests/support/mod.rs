@@ -145,8 +145,8 @@ pub fn computed(command: &Command) -> Event {
             grad_norm: step.learning_rate * 2.0,
             skipped: true,
         }),
-        Command::Save(save) => {
-            let name = format!("{}.safetensors", save.folder.len());
+        Command::Save(v1::Save { folder }) | Command::Export(v1::Export { folder, .. }) => {
+            let name = format!("{}.safetensors", folder.len());
             Event::Saved(v1::Saved {
                 files: vec![v1::File {
                     name,
@@ -160,7 +160,6 @@ pub fn computed(command: &Command) -> Event {
         | Command::SetVersion(_)
         | Command::Freeze(_)
         | Command::Restore(_)
-        | Command::Export(_)
         | Command::Shutdown(_) => Event::Done(v1::Done {}),
     }
 }
