@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use super::config::OldLogprobs;
 use crate::learning::{LrSchedule, pack};
 
+/// A mean difference of engine's and trainer's log-probs above this is told.
+const PARITY: f64 = 0.01;
+
 /// The running trainer.
 pub struct TrainStep {
     pub learner: Arc<dyn Learner>,
@@ -93,7 +96,9 @@ impl Trainer for TrainStep {
             self.optimizer_step(share, learning_rate, &mut tally).await?;
         }
         self.skipped += tally.skipped;
-        Ok(self.metrics(&tally, learning_rate))
+        let metrics = self.metrics(&tally, learning_rate);
+        notices(batch, &metrics, context);
+        Ok(metrics)
     }
 
     async fn export(&self, folder: &Path) -> Result<(), StageError> {
@@ -109,6 +114,23 @@ impl Trainer for TrainStep {
             .as_u64()
             .ok_or_else(|| StageError("the checkpoint's trainer state has no `skipped_optimizer_steps`".to_owned()))?;
         Ok(())
+    }
+}
+
+/// What a person should see of a step: it is not silent about having learnt nothing, nor about an engine that drifts.
+fn notices(batch: &Batch, metrics: &Metrics, context: &Context) {
+    let notice = |text: &str| context.observer.notice(&context.node, &format!("step {}: {text}", context.step));
+    if batch.groups.iter().all(Group::is_uniform) {
+        notice("nothing to learn from, the rewards of every group are equal");
+    }
+    if let Some(skipped) = metrics.get("optimizer/skipped").filter(|skipped| *skipped > 0.0) {
+        notice(&format!("{skipped} optimizer steps skipped, their gradients were not finite"));
+    }
+    if let Some(difference) = metrics.get("parity/logprob_abs_diff_mean").filter(|difference| *difference > PARITY) {
+        notice(&format!(
+            "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; a wider `dtype` \
+             brings them together, and `top_p` and `top_k` in training keep them apart"
+        ));
     }
 }
 
