@@ -97,6 +97,26 @@ pub struct Use {
     pub target: Target,
 }
 
+impl Use {
+    /// The key `pool`.
+    pub fn pool(name: &str) -> Self {
+        Self {
+            key: "pool",
+            name: name.to_owned(),
+            target: Target::Pool,
+        }
+    }
+
+    /// The key `model`.
+    pub fn model(name: &str) -> Self {
+        Self {
+            key: "model",
+            name: name.to_owned(),
+            target: Target::Model,
+        }
+    }
+}
+
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {

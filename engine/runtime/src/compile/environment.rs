@@ -9,7 +9,7 @@ use rlpipe_core::document::{
 
 use super::Request;
 use super::config::{EnvConfig, Rule, VarConfig, VarKind};
-use super::configs::{first_causes, report};
+use super::faults::{first_causes, report};
 use super::pipeline::Pipeline;
 use super::read::quoted;
 

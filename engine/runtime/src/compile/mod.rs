@@ -8,6 +8,7 @@ mod config;
 mod configs;
 mod data;
 mod environment;
+mod faults;
 mod graph;
 mod intervals;
 mod lints;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rlpipe_core::data::{DropReason, Group, Score, Status, Verdict};
 use rlpipe_core::kind::{
-    Choice, Contract, Field, GroupStage, Input, NodeConfig, Output, PortType, Role, Stage, StageError, Target, Use,
+    Choice, Contract, Field, GroupStage, Input, NodeConfig, Output, PortType, Role, Stage, StageError, Use,
 };
 use rlpipe_core::services::{Context, ServiceError, Services};
 use schemars::JsonSchema;
@@ -71,15 +71,7 @@ judge: gsm8k
         Contract {
             inputs: vec![Input::one("groups", PortType::Groups).needs(&[Field::Tokens])],
             outputs: vec![Output::new("groups", PortType::Groups).adds(&[Field::Reward, Field::Parsed])],
-            uses: self
-                .pool
-                .iter()
-                .map(|pool| Use {
-                    key: "pool",
-                    name: pool.clone(),
-                    target: Target::Pool,
-                })
-                .collect(),
+            uses: self.pool.iter().map(|pool| Use::pool(pool)).collect(),
             role: Role::Judger {
                 needs_ground_truth: true,
             },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rlpipe_core::data::{Batch, Metrics};
 use rlpipe_core::kind::{
-    BatchStage, Contract, Field, Input, NodeConfig, Output, PortType, Role, Stage, StageError, Target, Use,
+    BatchStage, Contract, Field, Input, NodeConfig, Output, PortType, Role, Stage, StageError, Use,
 };
 use rlpipe_core::services::{Context, Learner, ServiceError, Services, Weights};
 use schemars::JsonSchema;
@@ -45,18 +45,7 @@ model: policy
         Contract {
             inputs: vec![Input::one("batch", PortType::Batch).needs(&[Field::Tokens])],
             outputs: vec![Output::new("batch", PortType::Batch).adds(&[Field::ReferenceLogprobs])],
-            uses: vec![
-                Use {
-                    key: "pool",
-                    name: self.pool.clone(),
-                    target: Target::Pool,
-                },
-                Use {
-                    key: "model",
-                    name: self.model.clone(),
-                    target: Target::Model,
-                },
-            ],
+            uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
             role: Role::Reference,
         }
     }

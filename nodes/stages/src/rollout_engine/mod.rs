@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use rlpipe_core::kind::{Choice, Contract, Fraction, NodeConfig, Output, PortType, Role, Stage, Target, Use};
+use rlpipe_core::kind::{Choice, Contract, Fraction, NodeConfig, Output, PortType, Role, Stage, Use};
 use rlpipe_core::services::{ServiceError, Services};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,18 +81,7 @@ max_context_tokens: 1536
         Contract {
             inputs: Vec::new(),
             outputs: vec![Output::new("engine", PortType::Engine)],
-            uses: vec![
-                Use {
-                    key: "pool",
-                    name: self.pool.clone(),
-                    target: Target::Pool,
-                },
-                Use {
-                    key: "model",
-                    name: self.model.clone(),
-                    target: Target::Model,
-                },
-            ],
+            uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
             role: Role::Engine {
                 max_context_tokens: self.max_context_tokens.get(),
                 max_concurrent_rollouts: self.max_concurrent_rollouts.map(NonZeroU32::get),

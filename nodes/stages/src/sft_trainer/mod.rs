@@ -9,8 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rlpipe_core::data::{AdamW, Loss, Metrics, Row, Sequence, mean};
 use rlpipe_core::kind::{
-    Choice, Contract, Input, NodeConfig, NonNegative, Output, PortType, Role, Source, Stage, StageError, Target, Use,
-    WarmUp,
+    Choice, Contract, Input, NodeConfig, NonNegative, Output, PortType, Role, Source, Stage, StageError, Use, WarmUp,
 };
 use rlpipe_core::services::{Context, Learner, ServiceError, Services};
 use schemars::JsonSchema;
@@ -68,18 +67,7 @@ optimizer: { adamw: { lr: 1e-5 } }
         Contract {
             inputs: vec![Input::one("examples", PortType::Examples)],
             outputs: vec![Output::new("weights", PortType::Weights)],
-            uses: vec![
-                Use {
-                    key: "pool",
-                    name: self.pool.clone(),
-                    target: Target::Pool,
-                },
-                Use {
-                    key: "model",
-                    name: self.model.clone(),
-                    target: Target::Model,
-                },
-            ],
+            uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
             role: Role::SftTrainer {
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
             },

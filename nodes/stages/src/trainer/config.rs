@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use rlpipe_core::data::{KlEstimator, Loss, PolicyLoss};
 use rlpipe_core::kind::{
     Arity, Choice, Contract, Field, Input, NodeConfig, NonNegative, OpenFraction, Output, PortType, Positive, Role,
-    Stage, Target, Use,
+    Stage, Use,
 };
 use rlpipe_core::services::{ServiceError, Services};
 use schemars::JsonSchema;
@@ -255,18 +255,7 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
                 Input::one("initial_weights", PortType::Weights).arity(Arity::Optional),
             ],
             outputs: vec![Output::new("weights", PortType::Weights)],
-            uses: vec![
-                Use {
-                    key: "pool",
-                    name: self.pool.clone(),
-                    target: Target::Pool,
-                },
-                Use {
-                    key: "model",
-                    name: self.model.clone(),
-                    target: Target::Model,
-                },
-            ],
+            uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
             role: Role::Trainer {
                 optimizer_steps: self.optimizer_steps.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),

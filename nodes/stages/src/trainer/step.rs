@@ -119,14 +119,23 @@ impl Trainer for TrainStep {
 
 /// What a person should see of a step: it is not silent about having learnt nothing, nor about an engine that drifts.
 fn notices(batch: &Batch, metrics: &Metrics, context: &Context) {
-    let notice = |text: &str| context.observer.notice(&context.node, &format!("step {}: {text}", context.step));
+    let notice = |text: &str| {
+        context
+            .observer
+            .notice(&context.node, &format!("step {}: {text}", context.step))
+    };
     if batch.groups.iter().all(Group::is_uniform) {
         notice("nothing to learn from, the rewards of every group are equal");
     }
     if let Some(skipped) = metrics.get("optimizer/skipped").filter(|skipped| *skipped > 0.0) {
-        notice(&format!("{skipped} optimizer steps skipped, their gradients were not finite"));
+        notice(&format!(
+            "{skipped} optimizer steps skipped, their gradients were not finite"
+        ));
     }
-    if let Some(difference) = metrics.get("parity/logprob_abs_diff_mean").filter(|difference| *difference > PARITY) {
+    if let Some(difference) = metrics
+        .get("parity/logprob_abs_diff_mean")
+        .filter(|difference| *difference > PARITY)
+    {
         notice(&format!(
             "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; a wider `dtype` \
              brings them together, and `top_p` and `top_k` in training keep them apart"

@@ -1,283 +1,26 @@
-//! RL10: the rows of data sets, through the model's template and tokenizer.
+//! Rows of a file, each checked and tokenized.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rlpipe_core::data::{Message, Row};
 use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::{Format, Origin, Range, Source, SourceId, Sources};
-use rlpipe_core::kind::{OverLong, PortType, Role, Target};
-use rlpipe_text::{InitSpec, TextError, Tokenizer, init_folder};
+use rlpipe_core::kind::OverLong;
+use rlpipe_text::{TextError, Tokenizer};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::config::{InitConfig, InitTokenizer, ModelConfig};
-use super::pipeline::{Node, Pipeline};
+use super::Needs;
+use crate::compile::pipeline::Node;
 use crate::plan::hex;
+
+/// What is wrong with a row, and what to do.
+type RowFault = (&'static Code, String, Option<String>);
 
 /// Faulty rows of a file that are shown one by one, no two with the same words; the rest is counted.
 const SHOWN: usize = 5;
-
-/// What the data sets hold.
-#[derive(Default)]
-pub struct Data {
-    /// Rows of each sampler, tokenized.
-    pub rows: BTreeMap<String, Arc<Vec<Arc<Row>>>>,
-    /// Tokenizers of each model.
-    pub tokenizers: BTreeMap<String, Arc<Tokenizer>>,
-    /// SHA-256 of each sampler's file.
-    pub fingerprints: BTreeMap<String, String>,
-    /// Rows left out because their prompt is too long.
-    pub skipped: BTreeMap<String, u64>,
-}
-
-/// Reads the data of every live sampler.
-pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagnostics) -> Data {
-    let mut data = Data::default();
-    for (index, sampler, contract) in pipeline.live() {
-        let Role::Sampler {
-            dataset,
-            max_prompt_tokens,
-            over_long,
-            ..
-        } = &contract.role
-        else {
-            continue;
-        };
-        let Some(needs) = needs(pipeline, index, *max_prompt_tokens, diagnostics) else {
-            continue;
-        };
-        let Some(tokenizer) = tokenizer(pipeline, &needs.model, &mut data, diagnostics) else {
-            continue;
-        };
-        let place = sampler.range_of(&["dataset", "path"]);
-        let mut reader = Reader {
-            sampler,
-            place,
-            needs: &needs,
-            over_long: *over_long,
-            tokenizer: &tokenizer,
-            source: None,
-            faults: BTreeMap::new(),
-            scratch: is_scratch(pipeline, &needs.model).then_some(needs.model.as_str()),
-            skipped: 0,
-        };
-        let rows = reader.read(
-            &dataset.path,
-            dataset.sample_ratio,
-            sources,
-            diagnostics,
-            &mut data.fingerprints,
-        );
-        data.skipped.insert(sampler.name.clone(), reader.skipped);
-        data.rows.insert(sampler.name.clone(), Arc::new(rows));
-    }
-    data
-}
-
-/// Train steps of `epochs` passes over the training prompts; none where there is not exactly one training sampler.
-pub fn steps_of_epochs(pipeline: &Pipeline, data: &Data, epochs: u64) -> Option<u64> {
-    let (trainer, _, _) = pipeline
-        .live()
-        .find(|(_, _, contract)| matches!(contract.role, Role::Trainer { .. }))?;
-    let upstream = pipeline.upstream(trainer);
-    let prompts_per_step = upstream
-        .iter()
-        .find_map(|index| match pipeline.nodes[*index].contract.as_ref()?.role {
-            Role::Buffer { prompts_per_step, .. } => Some(u64::from(prompts_per_step)),
-            _ => None,
-        })?;
-    let samplers: Vec<usize> = upstream
-        .iter()
-        .filter_map(|index| Some(pipeline.nodes[*index].input("prompts")?.node))
-        .collect();
-    let [sampler] = samplers.as_slice() else { return None };
-    let rows = data.rows.get(&pipeline.nodes[*sampler].name)?.len() as u64;
-    Some((rows * epochs / prompts_per_step).max(1))
-}
-
-/// What those who take from a sampler want of its rows.
-struct Needs {
-    /// The model whose tokenizer reads them.
-    model: String,
-    ground_truth: bool,
-    prompts: bool,
-    examples: bool,
-    max_prompt_tokens: Option<u32>,
-    /// Bound on prompt and answer.
-    max_example_tokens: Option<u32>,
-}
-
-fn needs(pipeline: &Pipeline, sampler: usize, declared: Option<u32>, diagnostics: &mut Diagnostics) -> Option<Needs> {
-    let mut needs = Needs {
-        model: String::new(),
-        ground_truth: false,
-        prompts: false,
-        examples: false,
-        max_prompt_tokens: declared,
-        max_example_tokens: None,
-    };
-    let mut model: Option<(String, Range)> = None;
-    for (_, node, contract) in pipeline.live() {
-        for endpoint in node
-            .inputs
-            .values()
-            .flatten()
-            .filter(|endpoint| endpoint.node == sampler)
-        {
-            let reads = match (&contract.role, endpoint.port_type) {
-                (Role::AgentLoop { max_new_tokens, .. }, PortType::Prompts) => {
-                    let engine = &pipeline.nodes[node.input("engine")?.node];
-                    needs.prompts = true;
-                    if let Some(Role::Engine { max_context_tokens, .. }) = engine.contract.as_ref().map(|c| &c.role) {
-                        let room = max_context_tokens.saturating_sub(*max_new_tokens);
-                        needs.max_prompt_tokens = Some(needs.max_prompt_tokens.map_or(room, |bound| bound.min(room)));
-                    }
-                    model_of(engine)?
-                }
-                (Role::SftTrainer { max_tokens_per_pack }, PortType::Examples) => {
-                    needs.examples = true;
-                    needs.max_example_tokens = Some(*max_tokens_per_pack);
-                    model_of(node)?
-                }
-                _ => continue,
-            };
-            match &model {
-                Some((known, range)) if *known != reads => diagnostics.push(
-                    Diagnostic::error(
-                        &codes::RL0316,
-                        endpoint.range,
-                        format!(
-                            "`{}` feeds the models `{known}` and `{reads}`",
-                            pipeline.nodes[sampler].name
-                        ),
-                    )
-                    .label_text("for one of them")
-                    .label(*range, "for the other")
-                    .note("their tokenizers differ: give each its own sampler of the same data set"),
-                ),
-                _ => model = Some((reads, endpoint.range)),
-            }
-        }
-    }
-    needs.model = model?.0;
-    needs.ground_truth = needs.prompts && feeds_a_judger(pipeline, sampler);
-    Some(needs)
-}
-
-fn model_of(node: &Node) -> Option<String> {
-    let uses = node.contract.iter().flat_map(|contract| &contract.uses);
-    uses.into_iter()
-        .find(|used| used.target == Target::Model)
-        .map(|used| used.name.clone())
-}
-
-fn feeds_a_judger(pipeline: &Pipeline, sampler: usize) -> bool {
-    pipeline.live().any(|(index, _, contract)| {
-        matches!(
-            contract.role,
-            Role::Judger {
-                needs_ground_truth: true
-            }
-        ) && pipeline.upstream(index).contains(&sampler)
-    })
-}
-
-fn tokenizer(
-    pipeline: &Pipeline,
-    model: &str,
-    data: &mut Data,
-    diagnostics: &mut Diagnostics,
-) -> Option<Arc<Tokenizer>> {
-    if let Some(known) = data.tokenizers.get(model) {
-        return Some(known.clone());
-    }
-    let section = pipeline.models.get(model)?;
-    let config = section.config.as_ref()?;
-    let loaded = match &config.init {
-        Some(init) => scratch(init),
-        None => {
-            let path = config.path.as_ref()?.as_path();
-            // A folder that is not there is RL11's to report.
-            if !path.is_dir() {
-                return None;
-            }
-            Tokenizer::load(path).map_err(|error| error.to_string())
-        }
-    };
-    match loaded {
-        Ok(tokenizer) => {
-            let tokenizer = Arc::new(tokenizer);
-            data.tokenizers.insert(model.to_owned(), tokenizer.clone());
-            Some(tokenizer)
-        }
-        Err(error) => {
-            let key = if config.init.is_some() { "init" } else { "path" };
-            let range = pipeline.range_of(&["models", model, key]).unwrap_or(section.key_range);
-            diagnostics.push(
-                Diagnostic::error(&codes::RL1103, range, format!("the model `{model}`: {error}"))
-                    .label_text("cannot be used"),
-            );
-            None
-        }
-    }
-}
-
-fn is_scratch(pipeline: &Pipeline, model: &str) -> bool {
-    pipeline
-        .models
-        .get(model)
-        .and_then(|model| model.config.as_ref())
-        .is_some_and(|config| config.init.is_some())
-}
-
-/// The tokenizer of a model from nothing, by way of a folder that is gone afterwards.
-fn scratch(init: &InitConfig) -> Result<Tokenizer, String> {
-    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder can be made: {error}"))?;
-    let model = folder.path().join("model");
-    init_folder(&model, &init_spec(init)).map_err(|error| error.to_string())?;
-    Tokenizer::load(&model).map_err(|error| error.to_string())
-}
-
-/// A model from nothing, in the terms of the text crate.
-fn init_spec(init: &InitConfig) -> InitSpec {
-    let tokenizer = match &init.tokenizer.0 {
-        InitTokenizer::Characters(characters) => rlpipe_text::InitTokenizer::Characters(characters.clone()),
-        InitTokenizer::Bytes => rlpipe_text::InitTokenizer::Bytes,
-    };
-    InitSpec {
-        hidden_size: init.hidden_size.get() as usize,
-        layers: init.layers.get() as usize,
-        heads: init.heads.get() as usize,
-        key_value_heads: init.key_value_heads.unwrap_or(init.heads).get() as usize,
-        intermediate_size: init.intermediate_size.get() as usize,
-        max_position_embeddings: init.max_position_embeddings.get() as usize,
-        rope_theta: init.rope_theta.get(),
-        rms_norm_eps: init.rms_norm_eps.get(),
-        tied: init.tied_embeddings,
-        tokenizer,
-    }
-}
-
-/// Writes the folder of a model from nothing, unless it is there already.
-pub fn init_model(folder: &Path, init: &InitConfig) -> Result<(), String> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    let partial = folder.with_extension("partial");
-    crate::run::fresh_folder(&partial).map_err(|error| error.to_string())?;
-    init_folder(&partial, &init_spec(init)).map_err(|error| error.to_string())?;
-    crate::run::publish_folder(&partial, folder).map_err(|error| error.to_string())
-}
-
-/// Where a model's folder is: its path, or the folder in which a model from nothing is to be written.
-pub fn model_folder(config: &ModelConfig, init_folder: PathBuf) -> PathBuf {
-    config
-        .path
-        .as_ref()
-        .map_or(init_folder, |path| path.as_path().to_owned())
-}
 
 /// A row as it is in the file. Other keys are left alone.
 #[derive(Deserialize)]
@@ -317,31 +60,32 @@ enum RawTruth {
 
 /// Faulty rows with the same code.
 #[derive(Default)]
-struct Faults {
+pub struct Faults {
     /// Those that are shown.
     shown: Vec<Diagnostic>,
     /// How many are not.
     hidden: usize,
 }
 
-struct Reader<'a> {
-    sampler: &'a Node,
+pub struct Reader<'a> {
+    pub sampler: &'a Node,
     /// Where the sampler names the file.
-    place: Range,
-    needs: &'a Needs,
-    over_long: OverLong,
-    tokenizer: &'a Tokenizer,
+    pub place: Range,
+    pub needs: &'a Needs,
+    pub over_long: OverLong,
+    pub tokenizer: &'a Tokenizer,
     /// The file, once a row of it is faulty.
-    source: Option<SourceId>,
+    pub source: Option<SourceId>,
     /// Faulty rows by code.
-    faults: BTreeMap<&'static str, Faults>,
+    pub faults: BTreeMap<&'static str, Faults>,
     /// The model's name, where its folder was only made to read the tokenizer from.
-    scratch: Option<&'a str>,
-    skipped: u64,
+    pub scratch: Option<&'a str>,
+    pub skipped: u64,
 }
 
 impl Reader<'_> {
-    fn read(
+    /// The rows that pass.
+    pub fn read(
         &mut self,
         path: &Path,
         sample_ratio: f64,
@@ -431,7 +175,7 @@ impl Reader<'_> {
     }
 
     /// A row, nothing where it is left out, or what is wrong with it and what to do.
-    fn row(&self, line: &str, number: u64) -> Result<Option<Row>, (&'static Code, String, Option<String>)> {
+    fn row(&self, line: &str, number: u64) -> Result<Option<Row>, RowFault> {
         let raw: RawRow = serde_json::from_str(line).map_err(|error| {
             let text = error.to_string();
             let text = text.split(" at line").next().unwrap_or_default();
@@ -508,7 +252,7 @@ impl Reader<'_> {
         }))
     }
 
-    fn prompt_ids(&self, prompt: &[Message]) -> Result<Vec<u32>, (&'static Code, String, Option<String>)> {
+    fn prompt_ids(&self, prompt: &[Message]) -> Result<Vec<u32>, RowFault> {
         let messages: Vec<rlpipe_text::Message> = prompt
             .iter()
             .map(|message| rlpipe_text::Message::new(message.role.as_str(), message.content.as_str()))
@@ -524,7 +268,7 @@ impl Reader<'_> {
         Ok(ids)
     }
 
-    fn answer_ids(&self, answer: Option<&str>) -> Result<Vec<u32>, (&'static Code, String, Option<String>)> {
+    fn answer_ids(&self, answer: Option<&str>) -> Result<Vec<u32>, RowFault> {
         let answer = answer.ok_or_else(|| {
             (
                 &codes::RL1007,
@@ -537,7 +281,7 @@ impl Reader<'_> {
         Ok(ids)
     }
 
-    fn lossless(&self, text: &str) -> Result<Vec<u32>, (&'static Code, String, Option<String>)> {
+    fn lossless(&self, text: &str) -> Result<Vec<u32>, RowFault> {
         self.tokenizer
             .encode_lossless(text)
             .map_err(|error| (&codes::RL1006, self.words(&error), None))
