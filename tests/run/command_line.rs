@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::harness::{Place, Running, pipeline, unbroken};
+use crate::harness::{Place, Record, Running, pipeline, unbroken};
 
 fn verb(place: &Place, arguments: &[&str]) -> Running {
     let mut command = place.rlpipe();
@@ -102,6 +102,6 @@ fn streams_that_are_closed_or_full_do_not_matter() {
             };
         }
         Running::start(command).end().expect(0);
-        crate::harness::Record::of(&place.attempt()).assert_is(&whole);
+        Record::of(&place.attempt()).assert_is(&whole);
     }
 }

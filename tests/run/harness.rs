@@ -27,6 +27,9 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
+/// Forty steps: a step that was just seen to begin is not the last one by the time that something is done about it.
+pub const LONG: [&str; 4] = ["--set", "run.total_steps=40", "--set", "run.hf_export.every_steps=40"];
+
 /// The small pipeline.
 pub fn pipeline() -> PathBuf {
     project().join("tests/run/small.yaml")
@@ -206,12 +209,22 @@ impl Running {
 
     /// Its worker, from the table of processes.
     pub fn worker(&mut self) -> u32 {
-        let worker = children(self.child.id())
-            .into_iter()
-            .find(|id| name_of(*id) == "rlpipe-worker");
-        let worker = worker.unwrap_or_else(|| panic!("there is no worker after:\n{}", self.seen.join("\n")));
-        self.workers.insert(worker);
+        let worker = self.find_worker();
+        worker.unwrap_or_else(|| panic!("there is no worker after:\n{}", self.seen.join("\n")))
+    }
+
+    fn find_worker(&mut self) -> Option<u32> {
+        let mut children = children(self.child.id()).into_iter();
+        let worker = children.find(|id| name_of(*id) == "rlpipe-worker");
+        self.workers.extend(worker);
         worker
+    }
+
+    /// Kills the driver, and waits until its worker has ended too.
+    pub fn kill(mut self) -> Ended {
+        self.find_worker();
+        self.signal(libc::SIGKILL);
+        self.end()
     }
 
     /// The driver's process.

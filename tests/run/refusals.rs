@@ -1,8 +1,8 @@
 //! Runs that cannot go on, or must not: the exit code, what is said, and the way out.
 
-use libc::{SIGCONT, SIGKILL, SIGSTOP};
+use libc::{SIGCONT, SIGSTOP};
 
-use crate::harness::{Place, Record, runs, send, unbroken};
+use crate::harness::{LONG, Place, Record, Running, pipeline, send, unbroken};
 
 /// Numbers of blocks of 512 bytes, and the file that does not fit any more.
 const LIMITS: [(u32, &str); 4] = [
@@ -42,7 +42,7 @@ fn metrics_that_grow_too_large_end_the_run_with_whole_rows() {
     let bare = [&longer[..], &["--resume", "--set", "run.checkpoint=null"]].concat();
     place.limited(blocks, &bare).expect(1).says(&[
         "metrics.jsonl",
-        "File too large",
+        "the file would be larger than is allowed here",
         "raise the limit (`ulimit -f`)",
         "`--resume` goes on after step 2",
     ]);
@@ -56,18 +56,16 @@ fn metrics_that_grow_too_large_end_the_run_with_whole_rows() {
 
 #[test]
 fn a_folder_in_use_is_refused_and_another_attempt_is_not() {
-    let whole = unbroken(&[]);
+    let whole = unbroken(&LONG);
     let place = Place::new();
-    let mut run = place.start(&[]);
+    let mut run = place.start(&LONG);
     run.until("step 1: generation");
     let worker = run.worker();
     send(worker, SIGSTOP);
     let holder = format!("in use by process {}", run.id());
-    place
-        .run(&["--resume"])
-        .expect(1)
-        .says(&[&holder, "runs/small/0001", "wait until that run ends"]);
-    place.run(&[]).expect(0);
+    let refused = place.run(&[&LONG[..], &["--resume"]].concat()).expect(1);
+    refused.says(&[&holder, "runs/small/0001", "wait until that run ends"]);
+    place.run(&LONG).expect(0);
     send(worker, SIGCONT);
     run.end().expect(0);
     for attempt in ["0001", "0002"] {
@@ -209,11 +207,7 @@ fn a_resume_with_other_data_is_refused_with_both_hashes() {
 fn a_damaged_checkpoint_is_refused_and_named() {
     let whole = unbroken(&[]);
     let place = Place::new();
-    let mut run = place.start(&[]);
-    run.until("step 5: generation");
-    run.worker();
-    run.signal(SIGKILL);
-    run.end();
+    place.run(&["--steps", "4"]).expect(0);
     let newest = place.attempt().join("checkpoints/step-4");
     for file in ["tiny.weights.safetensors", "state.json", "manifest.json", "worker.json"] {
         let path = newest.join(file);
@@ -262,7 +256,7 @@ fn a_worker_that_cannot_start_is_named() {
     let place = Place::new();
     let mut command = place.command(&[]);
     command.env("RLPIPE_WORKER", "/bin/false");
-    let ended = crate::harness::Running::start(command).end().expect(1);
+    let ended = Running::start(command).end().expect(1);
     ended.says(&[
         "worker 0 of pool `local`, program `/bin/false`, did not start",
         "exit code 1",
@@ -270,7 +264,7 @@ fn a_worker_that_cannot_start_is_named() {
     ]);
     let mut command = place.command(&[]);
     command.env("RLPIPE_WORKER", place.path());
-    crate::harness::Running::start(command)
+    Running::start(command)
         .end()
         .expect(78)
         .says(&["RLPIPE_WORKER", "is not a file"]);
@@ -296,7 +290,7 @@ fn places_that_cannot_be_are_refused_with_a_way_out() {
     std::fs::create_dir(&deep).unwrap();
     let mut command = place.command(&[]);
     command.env("TMPDIR", &deep);
-    crate::harness::Running::start(command)
+    Running::start(command)
         .end()
         .expect(1)
         .says(&["at most 107", "set TMPDIR"]);
@@ -306,25 +300,12 @@ fn places_that_cannot_be_are_refused_with_a_way_out() {
     let mut command = place.rlpipe();
     command
         .arg("run")
-        .arg(crate::harness::pipeline())
+        .arg(pipeline())
         .arg("--work-dir")
         .arg(&beyond)
         .args(["--steps", "1"]);
-    crate::harness::Running::start(command)
+    Running::start(command)
         .end()
         .expect(0)
         .says(&["größer ✓ \"'/small/0001"]);
-}
-
-/// A worker that dies while nobody waits for it is noticed by the next who asks.
-#[test]
-fn nothing_runs_on_after_its_driver() {
-    let place = Place::new();
-    let mut run = place.start(&[]);
-    run.until("step 2: training");
-    let worker = run.worker();
-    send(worker, SIGSTOP);
-    run.signal(SIGKILL);
-    run.end();
-    assert!(!runs(worker));
 }
