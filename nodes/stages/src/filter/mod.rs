@@ -104,6 +104,7 @@ impl GroupStage for Filter {
             return Ok(Verdict::Keep(group));
         }
         let reason = match rewards.first() {
+            Some(_) if high > low => format!("rewards differ by no more than {}", self.above),
             Some(reward) => format!("all rewards are {reward}"),
             None => "no rollout has a reward".to_owned(),
         };
