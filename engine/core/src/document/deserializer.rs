@@ -12,6 +12,9 @@ use super::fault::{DecodeError, What, text_words};
 use super::path_text::NEWTYPE_NAME;
 use super::tree::{Entry, Segment, Tree, Value};
 
+/// The name by which the deserializer knows that a choice of several named things is wanted.
+pub(crate) const CHOICE_NAME: &str = "$rlpipe::choice";
+
 /// Decodes one tree.
 #[derive(Clone, Copy)]
 pub(super) struct TreeDeserializer<'a>(pub &'a Tree);
@@ -131,6 +134,10 @@ impl<'de> TreeDeserializer<'de> {
             Value::Unresolved => &[],
             _ => return Err(wrong_type(self.0, "a mapping")),
         };
+        self.map_of(entries, visitor)
+    }
+
+    fn map_of<V: Visitor<'de>>(self, entries: &'de [Entry], visitor: V) -> Outcome<V::Value> {
         let mut access = Entries { entries, at: 0 };
         let value = visitor.visit_map(&mut access)?;
         // A choice reads one key and leaves the rest.
@@ -139,6 +146,16 @@ impl<'de> TreeDeserializer<'de> {
         } else {
             Ok(value)
         }
+    }
+}
+
+/// An overlay that names another choice than the file below it replaces that: what was merged is not one choice of two.
+fn newest_choice(entries: &[Entry]) -> &[Entry] {
+    let newest = entries.iter().map(|entry| entry.key_range.source).max();
+    let mut of_newest = (0..entries.len()).filter(|&index| Some(entries[index].key_range.source) == newest);
+    match (of_newest.next(), of_newest.next()) {
+        (Some(index), None) => &entries[index..=index],
+        _ => entries,
     }
 }
 
@@ -247,6 +264,8 @@ impl<'de> Deserializer<'de> for TreeDeserializer<'de> {
                 Some(path) => visitor.visit_str(path),
                 None => Err(DecodeError::custom("the path is not UTF-8")),
             },
+            Value::Map(entries) if name == CHOICE_NAME => self.map_of(newest_choice(entries), visitor),
+            _ if name == CHOICE_NAME => self.deserialize_any(visitor),
             _ => visitor.visit_newtype_struct(self),
         }
     }

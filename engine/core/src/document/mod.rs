@@ -22,6 +22,7 @@ mod yaml;
 
 pub use argument::set_argument;
 pub use decode::decode;
+pub(crate) use deserializer::CHOICE_NAME;
 pub use fault::{Fault, What};
 pub use interpolate::{Reference, Substitute, interpolate};
 pub use parse::{MAXIMUM_DEPTH, MAXIMUM_TEXT_BYTES, parse};

@@ -11,6 +11,8 @@ use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::document::CHOICE_NAME;
+
 /// A bare name `x` is read as `{ x: {} }`. `T` is an externally tagged enum of struct-like variants.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Choice<T>(pub T);
@@ -52,8 +54,12 @@ impl<'de, T: ChoiceOf> Deserialize<'de> for Choice<T> {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Choice<T>, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Choice)
             }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Choice<T>, D::Error> {
+                deserializer.deserialize_any(self)
+            }
         }
-        deserializer.deserialize_any(ChoiceVisitor(PhantomData))
+        deserializer.deserialize_newtype_struct(CHOICE_NAME, ChoiceVisitor(PhantomData))
     }
 }
 

@@ -415,3 +415,44 @@ fn messages_name_the_value() {
         "`produce`: `now` is not one of `sync`, `async`, `tail`"
     );
 }
+
+#[test]
+fn an_overlay_replaces_a_choice_and_a_file_may_not_make_two() {
+    #[derive(Debug, PartialEq, Deserialize, serde::Serialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    enum Kl {
+        K2(Term),
+        K3(Term),
+    }
+    #[derive(Debug, Default, PartialEq, Deserialize, serde::Serialize, schemars::JsonSchema)]
+    #[serde(default, deny_unknown_fields)]
+    struct Term {
+        coefficient: f64,
+    }
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Loss {
+        kl: Choice<Kl>,
+    }
+
+    let read = |base: &str, overlay: &str| {
+        let (mut sources, mut diagnostics) = (Sources::new("/"), Diagnostics::default());
+        let mut tree = |text: &str| {
+            let id = sources.add_file(Path::new("a.yaml"), text);
+            parse(&sources, id, &mut diagnostics).unwrap()
+        };
+        let (base, overlay) = (tree(base), tree(overlay));
+        decode::<Loss>(&merge(base, overlay), &[]).map(|loss| loss.kl.0)
+    };
+    let base = "kl: { k3: { coefficient: 0.5 } }";
+    assert_eq!(
+        read(base, "kl: { k2: { coefficient: 0.1 } }"),
+        Ok(Kl::K2(Term { coefficient: 0.1 }))
+    );
+    assert_eq!(read(base, "kl: k2"), Ok(Kl::K2(Term::default())));
+    assert_eq!(
+        read(base, "kl: { k3: { coefficient: 0.1 } }"),
+        Ok(Kl::K3(Term { coefficient: 0.1 }))
+    );
+    let two = read("kl: { k2: {}, k3: {} }", "kl: {}").unwrap_err();
+    assert!(two[0].message().contains("keep one of"), "{}", two[0].message());
+}

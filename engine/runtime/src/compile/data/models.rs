@@ -8,7 +8,9 @@ use crate::compile::config::{InitConfig, InitTokenizer, ModelConfig};
 
 /// The tokenizer of a model from nothing, by way of a folder that is gone afterwards.
 pub fn scratch(init: &InitConfig) -> Result<Tokenizer, String> {
-    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder can be made: {error}"))?;
+    let folder = tempfile::tempdir().map_err(|error| {
+        format!("no temporary folder can be made: {error}; set `TMPDIR` to a folder that can be written")
+    })?;
     let model = folder.path().join("model");
     init_folder(&model, &init_spec(init)).map_err(|error| error.to_string())?;
     Tokenizer::load(&model).map_err(|error| error.to_string())
