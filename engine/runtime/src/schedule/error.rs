@@ -24,11 +24,8 @@ pub enum RunFailure {
     /// The run folder could not be read or written.
     #[error(transparent)]
     Folder(#[from] RunError),
-    /// A filter kept back too much.
-    #[error(
-        "step {step} is {missing} groups short after {rounds} rounds of asking again ({reasons}); raise `max_refill`, \
-         set `when_exhausted: fill`, or change the data: it is too easy or too hard for this model"
-    )]
+    /// A filter kept back too much, or too much failed.
+    #[error("step {step} is {missing} groups short after {rounds} rounds of asking again ({reasons}); {}", way_out(*.filtered))]
     Exhausted {
         /// The train step.
         step: u64,
@@ -38,8 +35,18 @@ pub enum RunFailure {
         rounds: u32,
         /// Why groups were dropped, with counts.
         reasons: String,
+        /// Whether a filter kept some of them back; otherwise all failed.
+        filtered: bool,
     },
     /// A second Ctrl-C.
     #[error("stopped at once; what was done since the last checkpoint is lost, and `--resume` goes on from there")]
     Killed,
+}
+
+fn way_out(filtered: bool) -> &'static str {
+    if filtered {
+        "raise `max_refill`, set `when_exhausted: fill`, or change the data: it is too easy or too hard for this model"
+    } else {
+        "mend what the reasons name, or have the judger leave such responses out: `on_error: abstain`"
+    }
 }

@@ -10,6 +10,9 @@ use super::error::RunFailure;
 use super::graph::{Evaluation, Graph};
 use super::path::{Path, Surroundings, Traveled};
 
+/// More reasons than these are counted only.
+const SHOWN_REASONS: usize = 8;
+
 /// What producing one step came to.
 #[derive(Default)]
 pub struct Produced {
@@ -33,16 +36,22 @@ impl Produced {
         self.dropped.iter().filter(|(_, reason)| test(reason)).count()
     }
 
-    /// Why groups were dropped, with counts: "12 all rewards are 0, 3 all rewards are 1".
+    /// Why groups were dropped, the most frequent first: "12: all rewards are 0; 3: all rewards are 1".
     pub fn reasons(&self) -> String {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, reason) in &self.dropped {
             let (DropReason::Failed(text) | DropReason::Filtered(text)) = reason;
             *counts.entry(text).or_insert(0) += 1;
         }
+        let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        // A reason that names a line of the data is one of many.
+        let more = counts.len().saturating_sub(SHOWN_REASONS);
         counts
             .iter()
+            .take(SHOWN_REASONS)
             .map(|(reason, count)| format!("{count}: {reason}"))
+            .chain((more > 0).then(|| format!("and {more} more reasons")))
             .collect::<Vec<_>>()
             .join("; ")
     }
@@ -80,6 +89,7 @@ pub async fn produce(
                         missing,
                         rounds: round - 1,
                         reasons: produced.reasons(),
+                        filtered: produced.dropped(|reason| matches!(reason, DropReason::Filtered(_))) > 0,
                     });
                 }
             }
