@@ -12,6 +12,8 @@ mod produce;
 mod report;
 mod run;
 mod state;
+#[cfg(test)]
+mod tests;
 mod waits;
 
 pub use error::RunFailure;
