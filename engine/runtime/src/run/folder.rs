@@ -49,7 +49,7 @@ impl RunFolder {
         let run = run_path(work_dir, name)?;
         make_folder(&run)?;
         loop {
-            let number = attempts(&run)?.last().map_or(1, |last| last + 1);
+            let number = taken(&run)?.last().map_or(1, |last| last + 1);
             let attempt = attempt_name(number);
             let path = run.join(&attempt);
             // Making the folder is the claim: of several processes only one succeeds.
@@ -218,10 +218,16 @@ fn attempt_name(number: u64) -> String {
 
 /// Numbers of the attempts there are, ascending.
 fn attempts(run: &Path) -> Result<Vec<u64>, RunError> {
-    let numbers = names(run)?.into_iter().filter_map(|name| {
-        let number = name.parse().ok()?;
-        (attempt_name(number) == name && run.join(&name).is_dir()).then_some(number)
-    });
+    let mut numbers = taken(run)?;
+    numbers.retain(|number| run.join(attempt_name(*number)).is_dir());
+    Ok(numbers)
+}
+
+/// Numbers whose names are taken, by attempts or by anything else, ascending.
+fn taken(run: &Path) -> Result<Vec<u64>, RunError> {
+    let numbers = names(run)?
+        .into_iter()
+        .filter_map(|name| name.parse().ok().filter(|number| attempt_name(*number) == name));
     let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable();
     Ok(numbers)
