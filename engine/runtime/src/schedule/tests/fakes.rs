@@ -83,7 +83,8 @@ pub fn plan(nodes: &str, overrides: &[&str]) -> Plan {
     Plan::of(&outcome.pipeline.unwrap()).unwrap()
 }
 
-/// A row a letter: `e`asy (always right), `h`ard (never), `m`ixed, `b`roken (without a ground truth).
+/// A row a letter: `e`asy (always right), `h`ard (never), `m`ixed, `b`roken (without a ground truth), `c`alled off (all but
+/// the first sample).
 pub fn rows(letters: &str) -> Vec<Row> {
     let row = |(index, letter): (usize, char)| Row {
         line: index as u64 + 1,
@@ -129,7 +130,10 @@ impl Engine for Shuffled {
             Sample {
                 ids: [vec![7; length - 1], vec![u32::from(right)]].concat(),
                 logprobs: vec![-((seed % 1000) as f32) / 1000.0 - version as f32 / 64.0; length],
-                finish_reason: FinishReason::Stop,
+                finish_reason: match letter {
+                    'c' if place > 0 => FinishReason::Aborted,
+                    _ => FinishReason::Stop,
+                },
                 policy_version: vec![VersionRun {
                     version,
                     tokens: length as u32,
