@@ -57,8 +57,8 @@ fn attempts_are_numbered_and_latest_points_at_the_newest() {
 #[test]
 fn a_file_with_the_name_of_an_attempt_is_passed_over() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("run")).unwrap();
-    std::fs::write(folder.path().join("run/0001"), "").unwrap();
+    fs::create_dir(folder.path().join("run")).unwrap();
+    fs::write(folder.path().join("run/0001"), "").unwrap();
     let made = RunFolder::create(folder.path(), "run").unwrap();
     assert_eq!(made.attempt(), "0002");
 }
