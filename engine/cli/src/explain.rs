@@ -28,7 +28,7 @@ pub fn explain(id: &str) -> Result<ExitCode> {
         text.why,
         indented(text.example),
         text.fix
-    ));
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -16,8 +16,8 @@ pub fn kinds(name: Option<&str>) -> Result<ExitCode> {
         let lines = KINDS
             .iter()
             .map(|kind| format!("{:width$}  {}\n", kind.name, kind.summary));
-        output::print(&lines.collect::<String>());
-        output::print("\n`rlpipe kinds NAME` describes one.\n");
+        output::print(&lines.collect::<String>())?;
+        output::print("\n`rlpipe kinds NAME` describes one.\n")?;
         return Ok(ExitCode::SUCCESS);
     };
     let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
@@ -28,6 +28,6 @@ pub fn kinds(name: Option<&str>) -> Result<ExitCode> {
             .unwrap_or_default();
         anyhow::bail!("there is no kind `{name}`{hint}");
     };
-    output::print(&describe_kind(kind));
+    output::print(&describe_kind(kind))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,10 +1,16 @@
 //! Writing to the terminal. A reader that has gone away is no error: `rlpipe kinds | head` ends quietly.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use anyhow::{Context, Result};
 
 /// Writes to standard output.
-pub fn print(text: &str) {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write to standard output"),
+        _ => Ok(()),
+    }
 }
 
 /// Writes to standard error.

@@ -13,7 +13,7 @@ use crate::{FAULTY, output};
 /// Shows what a run would do; starts nothing.
 pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     let outcome = compiled(&arguments.pipeline)?;
-    show(&outcome, Format::Full);
+    show(&outcome, Format::Full)?;
     let plan = outcome
         .pipeline
         .as_ref()
@@ -23,9 +23,9 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(FAULTY));
     };
     if arguments.json {
-        output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?));
+        output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))?;
     } else {
-        output::print(&text(&plan));
+        output::print(&text(&plan))?;
     }
     Ok(ExitCode::SUCCESS)
 }

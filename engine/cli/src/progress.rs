@@ -56,6 +56,8 @@ impl Progress {
     /// Takes the bars away.
     pub fn clear(&self) {
         if let Some(bars) = &self.bars {
+            bars.steps.finish_and_clear();
+            bars.inner.finish_and_clear();
             let _ = bars.all.clear();
         }
     }

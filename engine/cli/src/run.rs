@@ -46,7 +46,7 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
 pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let mut outcome = compiled(&arguments.pipeline)?;
     let data = outside(&mut outcome, true, true);
-    show(&outcome, Format::Full);
+    show(&outcome, Format::Full)?;
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }
@@ -67,7 +67,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
         ));
     }
     if arguments.dry_run {
-        output::print(&crate::plan::text(&plan));
+        output::print(&crate::plan::text(&plan))?;
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -98,7 +98,10 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
         return Ok(ExitCode::SUCCESS);
     }
     refuse_impossible(&start, total)?;
-    let fingerprints = data.fingerprints.clone();
+    let mut fingerprints = data.fingerprints.clone();
+    for (model, tokenizer) in &data.tokenizers {
+        fingerprints.insert(format!("tokenizer of {model}"), tokenizer.fingerprint());
+    }
     let identity = |versions| Identity {
         plan_hash: plan.hash(),
         data_fingerprints: fingerprints.clone(),

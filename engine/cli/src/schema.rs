@@ -10,6 +10,6 @@ use crate::output;
 
 /// Prints the schema of pipeline files, as it stands in `schemas/pipeline.schema.json`.
 pub fn schema() -> Result<ExitCode> {
-    output::print(&format!("{}\n", serde_json::to_string_pretty(&pipeline_schema(KINDS))?));
+    output::print(&format!("{}\n", serde_json::to_string_pretty(&pipeline_schema(KINDS))?))?;
     Ok(ExitCode::SUCCESS)
 }

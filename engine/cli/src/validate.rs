@@ -35,16 +35,17 @@ pub fn compiled(arguments: &PipelineArguments) -> Result<Outcome> {
 }
 
 /// Shows what was found, in one of the formats.
-pub fn show(outcome: &Outcome, format: Format) {
+pub fn show(outcome: &Outcome, format: Format) -> Result<()> {
     let (diagnostics, sources) = (&outcome.diagnostics, &outcome.sources);
     match format {
         Format::Full if diagnostics.is_empty() => {}
         Format::Concise if diagnostics.is_empty() => {}
         Format::Full => output::error(&render_full(diagnostics, sources, output::color())),
         Format::Concise => output::error(&render_concise(diagnostics, sources)),
-        Format::Json => output::print(&format!("{}\n", render_json(diagnostics, sources))),
-        Format::Github => output::print(&render_github(diagnostics, sources)),
+        Format::Json => output::print(&format!("{}\n", render_json(diagnostics, sources)))?,
+        Format::Github => output::print(&render_github(diagnostics, sources))?,
     }
+    Ok(())
 }
 
 /// Checks, shows, and says whether all is well.
@@ -61,7 +62,7 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
     if arguments.data || arguments.environment {
         crate::run::outside(&mut outcome, arguments.data, arguments.environment);
     }
-    show(&outcome, arguments.format);
+    show(&outcome, arguments.format)?;
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }
@@ -70,7 +71,7 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
     };
     if arguments.print {
         if let Some(resolved) = resolved(pipeline) {
-            output::print(&to_yaml(&resolved));
+            output::print(&to_yaml(&resolved))?;
         }
     } else if arguments.format == Format::Full {
         let live = pipeline.nodes.iter().filter(|node| node.live).count();

@@ -337,5 +337,28 @@ fn models(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                     .note("copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors"),
             );
         }
+        if let Some(fault) = config_fault(&folder.join("config.json")) {
+            diagnostics.push(
+                Diagnostic::error(
+                    &codes::RL1103,
+                    range,
+                    format!("the model `{name}` cannot be run: {fault}"),
+                )
+                .label_text("not a model that this version runs"),
+            );
+        }
+    }
+}
+
+/// What keeps a model from being run, as far as its `config.json` tells; the worker looks closer.
+fn config_fault(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    match serde_json::from_str::<serde_json::Value>(&text) {
+        Err(error) => Some(format!("`config.json` is not valid JSON: {error}")),
+        Ok(config) => match config["model_type"].as_str() {
+            Some("llama") => None,
+            Some(other) => Some(format!("it is a `{other}`, and this version has: `llama`")),
+            None => Some("`config.json` has no `model_type`".to_owned()),
+        },
     }
 }

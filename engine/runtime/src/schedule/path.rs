@@ -9,7 +9,7 @@ use rlpipe_core::services::Context;
 
 use super::error::RunFailure;
 use super::event::Reporter;
-use super::waits::Waits;
+use super::waits::{Waiting, Waits};
 
 /// A sampler, an agent loop, and the stages after it.
 pub struct Path {
@@ -61,6 +61,11 @@ impl Surroundings {
         }
     }
 
+    /// `node` waits for `what` until this is dropped.
+    pub fn wait(&self, node: &str, what: impl Into<String>) -> Waiting {
+        self.waits.begin(node, what.into(), self.report_after)
+    }
+
     /// A stage's failure, as the run's.
     pub fn failed(&self, node: &str, error: rlpipe_core::kind::StageError) -> RunFailure {
         RunFailure::Stage {
@@ -81,16 +86,14 @@ impl Path {
             samples: self.source.samples_per_prompt(),
         };
         let what = format!("group {position}");
-        let waiting = surroundings
-            .waits
-            .begin(&self.loop_name, what.clone(), surroundings.report_after);
+        let waiting = surroundings.wait(&self.loop_name, what.clone());
         let group = self.agent_loop.run(task, &surroundings.at(&self.loop_name)).await;
         drop(waiting);
         let mut verdict = Verdict::Keep(group.map_err(|error| surroundings.failed(&self.loop_name, error))?);
         let mut judge_s = 0.0;
         for (name, stage) in &self.stages {
             let Verdict::Keep(group) = verdict else { break };
-            let _waiting = surroundings.waits.begin(name, what.clone(), surroundings.report_after);
+            let _waiting = surroundings.wait(name, what.clone());
             let started = Instant::now();
             verdict = stage
                 .process(group, &surroundings.at(name))

@@ -94,9 +94,7 @@ impl Run {
         let total = setup.plan.total_steps.unwrap_or(0);
         let mut graph = build(&setup.plan, setup.kinds, setup.services.as_ref())?;
         let (mut positions, mut step) = (BTreeMap::new(), 0);
-        setup
-            .folder
-            .cut_back(checkpoint.as_ref().map(|checkpoint| checkpoint.state.step))?;
+        let resumed_at = checkpoint.as_ref().map(|checkpoint| checkpoint.state.step);
         let surroundings = Surroundings {
             context: Context {
                 node: Arc::from(""),
@@ -123,6 +121,8 @@ impl Run {
                 .map_err(|error| failed("replay buffer", error))?;
             (positions, step) = (state.positions, state.step);
         }
+        // Not before all of it could be taken back: until then, what lies after the checkpoint is the better record.
+        setup.folder.cut_back(resumed_at)?;
         let pools = Pools::new(setup.plan.pools.keys(), TraceFile::open(&setup.folder.trace())?);
         let metrics = MetricsFile::open(&setup.folder.metrics())?;
         let events = EventFile::create(&setup.folder.tensorboard(), wall_time_s())?;
@@ -187,6 +187,7 @@ impl Run {
                 .turn(warm_up.pool.as_deref(), Mode::Train, &warm_up.name, "warm-up", 0)
                 .await;
             let context = self.surroundings.at(&warm_up.name);
+            let _waiting = self.surroundings.wait(&warm_up.name, "the warm-up");
             let report = warm_up.stage.run(examples.as_ref(), &context).await;
             metrics.extend(report.map_err(|error| self.surroundings.failed(&warm_up.name, error))?);
             metrics.set("time/warm_up_s", turn.seconds());
@@ -276,11 +277,7 @@ impl Run {
             metrics.extend(report);
         }
         let context = self.surroundings.at(&self.graph.trainer.name);
-        let waiting = self.surroundings.waits.begin(
-            &self.graph.trainer.name,
-            format!("the learner, step {step}"),
-            self.surroundings.report_after,
-        );
+        let waiting = self.surroundings.wait(&self.graph.trainer.name, "the learner");
         let report = self.graph.trainer.stage.train(&batch, &context).await;
         drop(waiting);
         metrics.extend(report.map_err(|error| self.surroundings.failed(&self.graph.trainer.name, error))?);
@@ -309,6 +306,7 @@ impl Run {
             .pools
             .turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "export", step)
             .await;
+        let _waiting = self.surroundings.wait(&trainer.name, "the export");
         let partial = target.with_file_name(format!(".step-{step}.partial"));
         crate::run::fresh_folder(&partial)?;
         trainer
@@ -390,6 +388,7 @@ impl Run {
             .pools
             .turn(trainer.pool.as_deref(), Mode::Train, &trainer.name, "checkpoint", step)
             .await;
+        let _waiting = self.surroundings.wait(&trainer.name, "the checkpoint");
         let partial = checkpoints.begin(step)?;
         let files = self.setup.workers.save(partial.path()).await?;
         let state = State {

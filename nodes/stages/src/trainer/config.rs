@@ -151,7 +151,7 @@ pub struct ClipConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     dual: Option<Positive>,
     /// Bounds of the difference of log-probs before it is exponentiated.
-    log_ratio_clamp: [f64; 2],
+    log_ratio_clamp: LogRatioClamp,
 }
 
 impl Default for ClipConfig {
@@ -160,8 +160,25 @@ impl Default for ClipConfig {
             low: OpenFraction::new(0.2).unwrap_or_else(|| unreachable!("below 1")),
             high: NonNegative::new(0.2).unwrap_or_else(|| unreachable!("not negative")),
             dual: None,
-            log_ratio_clamp: [-20.0, 20.0],
+            log_ratio_clamp: LogRatioClamp([-20.0, 20.0]),
         }
+    }
+}
+
+/// A bound below 0 and one above: between others, every ratio would be cut and nothing learnt.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct LogRatioClamp([f64; 2]);
+
+impl<'de> Deserialize<'de> for LogRatioClamp {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let [low, high] = <[f64; 2]>::deserialize(deserializer)?;
+        if low < 0.0 && high > 0.0 {
+            return Ok(Self([low, high]));
+        }
+        Err(serde::de::Error::custom(format!(
+            "the bounds [{low}, {high}] must lie on both sides of 0, the lower one first, such as [-20, 20]"
+        )))
     }
 }
 
@@ -225,7 +242,7 @@ impl LossConfig {
             clip_low: clip.low.get(),
             clip_high: clip.high.get(),
             dual_clip: clip.dual.map(Positive::get),
-            log_ratio_clamp: clip.log_ratio_clamp,
+            log_ratio_clamp: clip.log_ratio_clamp.0,
             kl: self.kl(),
         })
     }
@@ -279,5 +296,19 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
             chunk_tokens: self.loss.logprob_chunk_tokens.0.get(),
             skipped: 0,
         })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_the_log_ratio_lie_on_both_sides_of_0() {
+        let read = |text: &str| serde_json::from_str::<LogRatioClamp>(text).map(|clamp| clamp.0);
+        assert_eq!(read("[-20, 20]").ok(), Some([-20.0, 20.0]));
+        for text in ["[5, -5]", "[5, 6]", "[-6, -5]", "[0, 1]", "[-1]"] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 }

@@ -96,7 +96,7 @@ pub static RL0106: Code = Code {
               YAML file.",
         example: "rlpipe run gsm8k.yaml --set nodes.trainer.max_grad_norm\n",
         fix: "Give `--set nodes.trainer.max_grad_norm=0.5`. Lists are set whole, as in \
-              `--set nodes.buffer.inputs.groups=[scored]`; `null` takes a value away. Quote the argument when the shell \
+              `--set nodes.buffer.inputs.groups=[scored]`. Quote the argument when the shell \
               would read its brackets, spaces or `$`.",
     },
 };
@@ -121,7 +121,7 @@ pub static RL0108: Code = Code {
         meaning: "The file holds a list, a single value, or nothing, where a pipeline is a mapping of keys.",
         why: "A pipeline consists of named sections: `version`, `name`, `nodes` and others.",
         example: "- type: sampler\n- type: trainer\n",
-        fix: "Begin with `version: 1`, and put the nodes under `nodes:` with a name each. `rlpipe init` writes one.",
+        fix: "Begin with `version: 1`, and put the nodes under `nodes:` with a name each. `pipelines/quickstart.yaml` is one.",
     },
 };
 

@@ -127,8 +127,7 @@ pub static RL0209: Code = Code {
         why: "With both, one of them would have to be ignored; with none, something essential is open.",
         example: "run:\n  work_dir: runs\n  total_steps: 100\n  total_epochs: 2                  # which of them \
               ends the run?\n",
-        fix: "Keep one of the two: `total_steps` or `total_epochs` of a run, `path` or `init` of a model. \
-              In an overlay, `null` takes away what the base gives.",
+        fix: "Keep one of the two: `total_steps` or `total_epochs` of a run, `path` or `init` of a model.",
     },
 };
 
@@ -140,6 +139,6 @@ pub static RL0210: Code = Code {
         meaning: "The file lacks one of the keys that every pipeline has: `name`, `run`, `pools`, `models`, `nodes`.",
         why: "Each of them is needed to run: where the results go, what computes, which model, and what is done.",
         example: "version: 1\nname: grpo_gsm8k\nnodes: {}                          # and run, pools, models?\n",
-        fix: "Add the section. `rlpipe init` writes a pipeline that has all of them.",
+        fix: "Add the section. `pipelines/quickstart.yaml` has all of them.",
     },
 };

@@ -21,9 +21,12 @@ type RowFault = (&'static Code, String, Option<String>);
 
 /// Faulty rows of a file that are shown one by one, no two with the same words; the rest is counted.
 const SHOWN: usize = 5;
+/// What a row is.
+const ROW_HELP: &str = "a row is a JSON object on one line: `{\"prompt\": \"...\"}` and what else is needed of it";
 
 /// A row as it is in the file. Other keys are left alone.
 #[derive(Deserialize)]
+#[serde(expecting = "a JSON object with a `prompt`")]
 struct RawRow {
     prompt: RawPrompt,
     #[serde(default)]
@@ -45,6 +48,7 @@ enum RawPrompt {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "`reward_model` must be an object with a `ground_truth`")]
 struct RawRewardModel {
     #[serde(default)]
     ground_truth: Option<RawTruth>,
@@ -96,8 +100,9 @@ impl Reader<'_> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) => {
-                // A file that is not there is RL11's to report.
-                if error.kind() != std::io::ErrorKind::NotFound {
+                // RL11 may have said already that the file is not there.
+                let told = |found: &Diagnostic| found.code == &codes::RL1102 && found.primary.range == self.place;
+                if !diagnostics.iter().any(told) {
                     let message = format!("cannot read `{}`: {error}", path.display());
                     diagnostics.push(
                         Diagnostic::error(&codes::RL1001, self.place, message)
@@ -108,8 +113,8 @@ impl Reader<'_> {
                 return Vec::new();
             }
         };
-        fingerprints.insert(self.sampler.name.clone(), hex(&Sha256::digest(text.as_bytes())));
-        let lines: Vec<(usize, &str)> = lines(&text).filter(|(_, line)| !line.trim().is_empty()).collect();
+        let text = text.trim_start_matches('\u{feff}');
+        let lines: Vec<(usize, &str)> = lines(text).filter(|(_, line)| !line.trim().is_empty()).collect();
         let used = ((lines.len() as f64 * sample_ratio).ceil() as usize).min(lines.len());
         let mut rows = Vec::new();
         let mut number = 0;
@@ -129,7 +134,7 @@ impl Reader<'_> {
                     let id = *self.source.get_or_insert_with(|| {
                         sources.add(Source {
                             name: shown_path(path, sources),
-                            text: text.as_str().into(),
+                            text: text.into(),
                             format: Format::BuiltIn,
                             folder: None,
                         })
@@ -144,6 +149,7 @@ impl Reader<'_> {
                 }
             }
         }
+        fingerprints.insert(self.sampler.name.clone(), fingerprint(text, &rows));
         self.conclude(path, used, rows.len(), diagnostics);
         for mut faults in std::mem::take(&mut self.faults).into_values() {
             if let Some(last) = faults.shown.last_mut().filter(|_| faults.hidden > 0) {
@@ -176,6 +182,13 @@ impl Reader<'_> {
 
     /// A row, nothing where it is left out, or what is wrong with it and what to do.
     fn row(&self, line: &str, number: u64) -> Result<Option<Row>, RowFault> {
+        if !line.trim_start().starts_with('{') {
+            return Err((
+                &codes::RL1002,
+                "the row is not a JSON object".to_owned(),
+                Some(ROW_HELP.to_owned()),
+            ));
+        }
         let raw: RawRow = serde_json::from_str(line).map_err(|error| {
             let text = error.to_string();
             let text = text.split(" at line").next().unwrap_or_default();
@@ -184,8 +197,11 @@ impl Reader<'_> {
             } else {
                 "is not valid JSON"
             };
-            let note = "a row is a JSON object on one line: `{\"prompt\": \"...\"}` and what else is needed of it";
-            (&codes::RL1002, format!("the row {what}: {text}"), Some(note.to_owned()))
+            (
+                &codes::RL1002,
+                format!("the row {what}: {text}"),
+                Some(ROW_HELP.to_owned()),
+            )
         })?;
         let prompt = match raw.prompt {
             RawPrompt::Text(content) => vec![Message {
@@ -197,14 +213,21 @@ impl Reader<'_> {
             }
             RawPrompt::Messages(messages) => messages,
         };
-        let ground_truth = raw
-            .reward_model
-            .and_then(|reward| reward.ground_truth)
-            .map(|truth| match truth {
-                RawTruth::Text(text) => text,
-                RawTruth::Integer(number) => number.to_string(),
-                RawTruth::Number(number) => number.to_string(),
-            });
+        let truth = raw.reward_model.and_then(|reward| reward.ground_truth);
+        let is_number = matches!(truth, Some(RawTruth::Number(_)));
+        let ground_truth = truth.map(|truth| match truth {
+            RawTruth::Text(text) => text,
+            RawTruth::Integer(number) => number.to_string(),
+            RawTruth::Number(number) => number.to_string(),
+        });
+        let exact = |text: &String| text.parse::<f64>().is_ok_and(|number| number.abs() >= 2_f64.powi(53));
+        if let Some(rounded) = ground_truth.as_ref().filter(|text| is_number && exact(text)) {
+            return Err((
+                &codes::RL1002,
+                format!("the row's ground truth is a number too large to be kept exactly: it would be {rounded}"),
+                Some("write it as a text, in quotes".to_owned()),
+            ));
+        }
         if self.needs.ground_truth && ground_truth.is_none() {
             return Err((
                 &codes::RL1003,
@@ -302,6 +325,18 @@ impl Reader<'_> {
 fn shown_path(path: &Path, sources: &Sources) -> String {
     let (Origin::Working(folder) | Origin::File(folder)) = sources.working();
     path.strip_prefix(&folder).unwrap_or(path).display().to_string()
+}
+
+/// Of the file and of what was made of it: a template or a tokenizer that changed changes the rows too.
+fn fingerprint(text: &str, rows: &[Arc<Row>]) -> String {
+    let mut digest = Sha256::new_with_prefix(text.as_bytes());
+    for row in rows {
+        for ids in [&row.prompt_ids, &row.answer_ids] {
+            digest.update((ids.len() as u64).to_le_bytes());
+            ids.iter().for_each(|id| digest.update(id.to_le_bytes()));
+        }
+    }
+    hex(&digest.finalize())
 }
 
 /// Lines with the byte at which each starts.
