@@ -22,7 +22,7 @@ pub struct Variables {
     pub by_name: BTreeMap<String, Variable>,
     /// Where variables are referred to.
     pub references: Vec<Reference>,
-    /// Paths in the tree whose value comes from a variable.
+    /// References to variables without a value.
     pub missing: Vec<Reference>,
 }
 
@@ -425,7 +425,7 @@ fn backend_flags(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagn
                 )
                 .label_text("not what the flag asks for")
                 .label(variable.key_range, format!("this flag asks for `{wanted}`"))
-                .note(format!("`unset {name}`, or choose the backend `{wanted}`")),
+                .note(format!("`unset {name}`: this version generates with `torch`")),
             );
         }
     }

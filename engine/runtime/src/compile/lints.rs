@@ -16,6 +16,7 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
         }
     }
     beyond_the_end(pipeline, diagnostics);
+    not_kept(pipeline, diagnostics);
     unused(pipeline, diagnostics);
 }
 
@@ -98,6 +99,30 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
             );
         }
     }
+}
+
+/// A run that throws away what it has learnt.
+fn not_kept(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+    let Some(run) = &pipeline.run else { return };
+    let (Some(range), None) = (pipeline.range_of(&["run"]), &run.hf_export) else {
+        return;
+    };
+    let total = run.total_steps.map(std::num::NonZeroU32::get);
+    let last_is_saved = |every: u32| total.is_none_or(|total| total.is_multiple_of(every));
+    let message = match &run.checkpoint {
+        Some(checkpoint) if last_is_saved(checkpoint.every_steps.get()) => return,
+        Some(checkpoint) => format!(
+            "the last step, {}, is in no checkpoint: they are written every {} steps, and there is no export",
+            total.unwrap_or(0),
+            checkpoint.every_steps
+        ),
+        None => "the trained model is kept nowhere: there is neither an export nor a checkpoint".to_owned(),
+    };
+    diagnostics.push(
+        Diagnostic::warning(&codes::RL0908, range, message)
+            .label_text("what is learnt is lost at the end")
+            .note("add `hf_export: { every_steps: N }` to `run`; the last step is always exported then"),
+    );
 }
 
 /// What would happen only after the run is over.

@@ -3,7 +3,7 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL09: &[&Code] = &[&RL0901, &RL0902, &RL0903, &RL0904, &RL0905, &RL0906, &RL0907];
+pub(super) static LIST_RL09: &[&Code] = &[&RL0901, &RL0902, &RL0903, &RL0904, &RL0905, &RL0906, &RL0907, &RL0908];
 
 /// K1 in a loss ignores the reference.
 pub static RL0901: Code = Code {
@@ -93,5 +93,18 @@ pub static RL0907: Code = Code {
         why: "Every product is then emulated: several times slower than float32, and less exact.",
         example: "pools:\n  local: { accelerator: cpu }\nmodels:\n  policy: { path: models/policy, dtype: bfloat16 }\n",
         fix: "Use `dtype: auto`, which takes bfloat16 on CUDA and float32 on a processor.",
+    },
+};
+
+/// The trained model is not kept.
+pub static RL0908: Code = Code {
+    id: "RL0908",
+    title: "the trained model is not kept",
+    explanation: Explanation {
+        meaning: "The run has no `hf_export`, and no checkpoint at its last step.",
+        why: "Everything that the steps after the last checkpoint have taught is lost when the run ends.",
+        example: "run:\n  work_dir: runs\n  total_steps: 8\n  checkpoint: { every_steps: 5 }    # steps 6 to 8 are in none\n",
+        fix: "Add `hf_export: { every_steps: N }`: the last step is always exported then. Or let `total_steps` be a \
+              multiple of the checkpoint's interval.",
     },
 };
