@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TorchEngine, TorchLearner, Worker};
-use rlpipe_core::data::{Message, Row, Seed};
+use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TOKEN_VARIABLE, TorchEngine, TorchLearner, Worker};
+use rlpipe_core::data::{Row, Seed};
 use rlpipe_core::services::{Engine, Learner, SavedFile, ServiceError, Services, Tokenizer};
-use rlpipe_runtime::cluster::{self, Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
-use rlpipe_runtime::compile::{Accelerator, Data, Dtype, init_model, model_folder};
+use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
+use rlpipe_runtime::compile::{Data, Dtype, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
 use rlpipe_runtime::schedule::WorkerState;
@@ -22,8 +22,6 @@ use crate::progress::Progress;
 const HELLO_WITHIN: Duration = Duration::from_secs(180);
 /// A worker that was asked to end has this long.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(20);
-/// Environment variable of the run's token.
-const TOKEN_VARIABLE: &str = "RLPIPE_TOKEN";
 
 /// The workers, and everything else that nodes look up by name.
 pub struct Fleet {
@@ -98,12 +96,7 @@ impl Fleet {
             environment: vec![(TOKEN_VARIABLE.to_owned(), self._hub.token().to_owned())],
             log: folder.logs().join(format!("worker-{}.log", planned.rank)),
             cpus: pool.cpus_per_worker.get(),
-            accelerator: match pool.accelerator {
-                Accelerator::None => cluster::Accelerator::None,
-                Accelerator::Cpu => cluster::Accelerator::Cpu,
-                Accelerator::Cuda => cluster::Accelerator::Cuda,
-                Accelerator::Auto => cluster::Accelerator::Auto,
-            },
+            accelerator: pool.accelerator,
         };
         let (program, log) = (spec.program.clone(), spec.log.clone());
         let mut process = cluster.start(spec).await?;
@@ -321,20 +314,6 @@ impl WorkerState for Fleet {
 struct ModelTokenizer(Arc<rlpipe_text::Tokenizer>);
 
 impl Tokenizer for ModelTokenizer {
-    fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError> {
-        let messages: Vec<_> = messages
-            .iter()
-            .map(|message| rlpipe_text::Message::new(&message.role, &message.content))
-            .collect();
-        self.0
-            .encode_chat(&messages, true)
-            .map_err(|error| ServiceError(error.to_string()))
-    }
-
-    fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError> {
-        self.0.encode(text).map_err(|error| ServiceError(error.to_string()))
-    }
-
     fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
         self.0
             .decode(ids, true)

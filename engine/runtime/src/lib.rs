@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod compile;
+mod hash;
 pub mod plan;
 pub mod run;
 pub mod schedule;

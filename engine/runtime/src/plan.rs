@@ -6,9 +6,9 @@ use rlpipe_core::kind::{Arity, Field, Kind, PortType, Role, Target};
 use rlpipe_core::services::ServiceError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::compile::{ModelConfig, Node, Pipeline, PoolConfig, RunConfig};
+use crate::hash::sha256;
 
 /// A checked pipeline, ready to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -192,7 +192,7 @@ impl Plan {
         if let Some(clocks) = value["clocks"].as_array_mut() {
             clocks.retain(|clock| !clock["name"].as_str().is_some_and(|name| name.starts_with("run.")));
         }
-        hex(&Sha256::digest(value.to_string()))
+        sha256(value.to_string().as_bytes())
     }
 
     /// The node of a name.
@@ -220,11 +220,6 @@ impl PlannedNode {
     pub fn input(&self, port: &str) -> Option<&str> {
         self.inputs.get(port)?.first().map(|edge| edge.node.as_str())
     }
-}
-
-/// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Live nodes, each after those it takes from; the order of the file where that leaves a choice.
@@ -386,16 +381,15 @@ fn batch_table(pipeline: &Pipeline) -> Option<BatchTable> {
 fn workers(pipeline: &Pipeline) -> Vec<PlannedWorker> {
     let mut models_of_pool: BTreeMap<&str, BTreeMap<&str, PlannedModel>> = BTreeMap::new();
     for (_, node, contract) in pipeline.live() {
-        let used = |target: Target| contract.uses.iter().find(|used| used.target == target);
-        let (Some(pool), Some(model)) = (used(Target::Pool), used(Target::Model)) else {
+        let (Some(pool), Some(model)) = (contract.used(Target::Pool), contract.used(Target::Model)) else {
             continue;
         };
         let planned = models_of_pool
-            .entry(&pool.name)
+            .entry(pool)
             .or_default()
-            .entry(&model.name)
+            .entry(model)
             .or_insert_with(|| PlannedModel {
-                model: model.name.clone(),
+                model: model.to_owned(),
                 trainable: false,
                 engine: None,
             });

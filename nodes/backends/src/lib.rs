@@ -9,5 +9,6 @@ mod torch;
 mod worker;
 
 pub use hub::{Hub, HubError};
+pub use rlpipe_wire::TOKEN_VARIABLE;
 pub use torch::{TorchEngine, TorchLearner};
 pub use worker::{EngineSpec, LoadRequest, Loaded, PendingCommand, Worker};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, Loss, Pack, SequenceSums};
+use rlpipe_core::data::{AdamW, Loss, Sequence, SequenceSums};
 use rlpipe_core::services::{Engine, GenerateRequest, Learner, OptimizerReport, Sample, ServiceError, Weights};
 use rlpipe_wire::v1::{self, from_worker::Event, to_worker::Command};
 
@@ -76,7 +76,12 @@ impl Learner for TorchLearner {
         self.worker.call_done(Command::StartTraining(command)).await
     }
 
-    async fn logprobs(&self, weights: Weights, pack: &Pack, chunk_tokens: u32) -> Result<Vec<Vec<f32>>, ServiceError> {
+    async fn logprobs(
+        &self,
+        weights: Weights,
+        pack: &[Sequence],
+        chunk_tokens: u32,
+    ) -> Result<Vec<Vec<f32>>, ServiceError> {
         let command = v1::LogProbs {
             model: self.model.clone(),
             frozen: weights == Weights::Frozen,
@@ -93,7 +98,7 @@ impl Learner for TorchLearner {
 
     async fn train_pack(
         &self,
-        pack: &Pack,
+        pack: &[Sequence],
         loss: &Loss,
         denominator: f64,
         chunk_tokens: u32,

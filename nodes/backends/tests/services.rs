@@ -238,7 +238,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
     };
     assert_eq!((sums.len(), &sums[0], sums[1].tokens), (2, &expected, 0));
     learner
-        .train_pack(&pack[..1].to_vec(), &Loss::CrossEntropy, 1.0, 0)
+        .train_pack(&pack[..1], &Loss::CrossEntropy, 1.0, 0)
         .await
         .unwrap();
     let report = learner.optimizer_step(0.25).await.unwrap();
@@ -347,7 +347,7 @@ async fn packs_that_do_not_fit_together_are_not_sent() {
         let mut bad = sequence();
         change(&mut bad);
         let error = learner
-            .train_pack(&vec![sequence(), bad], &loss, 1.0, 1)
+            .train_pack(&[sequence(), bad], &loss, 1.0, 1)
             .await
             .unwrap_err()
             .to_string();
@@ -355,7 +355,7 @@ async fn packs_that_do_not_fit_together_are_not_sent() {
     }
     for denominator in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let error = learner
-            .train_pack(&vec![sequence()], &loss, denominator, 1)
+            .train_pack(&[sequence()], &loss, denominator, 1)
             .await
             .unwrap_err()
             .to_string();

@@ -6,7 +6,7 @@ mod rollout;
 mod seed;
 
 pub use metrics::{Metrics, mean, standard_deviation};
-pub use pack::{AdamW, KlEstimator, Loss, Pack, PolicyLoss, Sequence, SequenceSums};
+pub use pack::{AdamW, KlEstimator, Loss, PolicyLoss, Sequence, SequenceSums};
 pub use rollout::{
     Batch, DropReason, FinishReason, Group, Message, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun,
 };

@@ -30,9 +30,6 @@ impl Sequence {
     }
 }
 
-/// Sequences that go through the model together.
-pub type Pack = Vec<Sequence>;
-
 /// Estimators of the KL divergence from the reference, with `d = log pi - log pi_ref`
 /// (Schulman, "Approximating KL divergence", 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

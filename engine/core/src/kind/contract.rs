@@ -18,6 +18,16 @@ pub struct Contract {
     pub role: Role,
 }
 
+impl Contract {
+    /// The name of the pool, model or state that the node uses.
+    pub fn used(&self, target: Target) -> Option<&str> {
+        self.uses
+            .iter()
+            .find(|used| used.target == target)
+            .map(|used| used.name.as_str())
+    }
+}
+
 /// An input port.
 #[derive(Debug, Clone)]
 pub struct Input {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::data::{AdamW, FinishReason, Loss, Message, Pack, Row, Sampling, Seed, SequenceSums, VersionRun};
+use crate::data::{AdamW, FinishReason, Loss, Row, Sampling, Seed, Sequence, SequenceSums, VersionRun};
 
 /// A service could not do what was asked. The text says what, where and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -85,12 +85,17 @@ pub trait Learner: Send + Sync {
     async fn start_training(&self, optimizer: &AdamW) -> Result<(), ServiceError>;
 
     /// Log-probs of the response tokens of each sequence.
-    async fn logprobs(&self, weights: Weights, pack: &Pack, chunk_tokens: u32) -> Result<Vec<Vec<f32>>, ServiceError>;
+    async fn logprobs(
+        &self,
+        weights: Weights,
+        pack: &[Sequence],
+        chunk_tokens: u32,
+    ) -> Result<Vec<Vec<f32>>, ServiceError>;
 
     /// Adds the gradient of `sum(token losses) / denominator`.
     async fn train_pack(
         &self,
-        pack: &Pack,
+        pack: &[Sequence],
         loss: &Loss,
         denominator: f64,
         chunk_tokens: u32,
@@ -106,12 +111,8 @@ pub trait Learner: Send + Sync {
     async fn export(&self, folder: &Path) -> Result<(), ServiceError>;
 }
 
-/// Text to token ids and back.
+/// Token ids to text; rows come tokenized.
 pub trait Tokenizer: Send + Sync {
-    /// A chat through the model's template, ending where the answer begins.
-    fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError>;
-    /// Plain text, with nothing added.
-    fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError>;
     /// Text without special tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, ServiceError>;
     /// Tokens that end a response; the first is appended to examples.

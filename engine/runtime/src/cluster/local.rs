@@ -226,7 +226,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::cluster::Accelerator;
+    use crate::compile::Accelerator;
 
     const DRIVER_FOLDER: &str = "RLPIPE_TEST_DRIVER_FOLDER";
 

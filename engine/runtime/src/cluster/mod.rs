@@ -10,6 +10,8 @@ use async_trait::async_trait;
 
 pub use local::LocalCluster;
 
+use crate::compile::Accelerator;
+
 /// Environment variable that names the worker program.
 pub const WORKER_VARIABLE: &str = "RLPIPE_WORKER";
 /// Environment variable that tells a worker what it computes on.
@@ -18,31 +20,6 @@ pub const ACCELERATOR_VARIABLE: &str = "RLPIPE_ACCELERATOR";
 pub const RANK_VARIABLE: &str = "RLPIPE_RANK";
 /// The worker program, beside the driver's.
 const WORKER_NAME: &str = "rlpipe-worker";
-
-/// What a worker computes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accelerator {
-    /// Nothing: it runs no models.
-    None,
-    /// The processor.
-    Cpu,
-    /// A CUDA device; without one the worker does not start.
-    Cuda,
-    /// A CUDA device if there is one, else the processor.
-    Auto,
-}
-
-impl Accelerator {
-    /// Its name in pipelines and in the worker's environment.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-            Self::Auto => "auto",
-        }
-    }
-}
 
 /// One worker to start, as `PROGRAM ENDPOINT`; the rest is in its environment.
 ///

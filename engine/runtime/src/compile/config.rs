@@ -128,6 +128,18 @@ pub enum Accelerator {
     Auto,
 }
 
+impl Accelerator {
+    /// Its name in pipelines and in the worker's environment.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 /// A model, from a folder or from nothing.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -15,14 +15,7 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     let mut engine_of_model: BTreeMap<&str, &Node> = BTreeMap::new();
     let mut idle: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
     for (_, node, contract) in pipeline.live() {
-        let used = |target: Target| {
-            contract
-                .uses
-                .iter()
-                .find(|used| used.target == target)
-                .map(|used| used.name.as_str())
-        };
-        let (Some(pool_name), Some(model)) = (used(Target::Pool), used(Target::Model)) else {
+        let (Some(pool_name), Some(model)) = (contract.used(Target::Pool), contract.used(Target::Model)) else {
             continue;
         };
         // Names that are not declared were reported.

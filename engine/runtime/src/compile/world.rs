@@ -180,14 +180,7 @@ fn pools(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) 
 /// A processor without instructions for it is very slow in bfloat16.
 fn bfloat16(pipeline: &Pipeline, pool: &str, diagnostics: &mut Diagnostics) {
     for (_, node, contract) in pipeline.live() {
-        let used = |target: Target| {
-            contract
-                .uses
-                .iter()
-                .find(|used| used.target == target)
-                .map(|used| &used.name)
-        };
-        let (Some(in_pool), Some(model)) = (used(Target::Pool), used(Target::Model)) else {
+        let (Some(in_pool), Some(model)) = (contract.used(Target::Pool), contract.used(Target::Model)) else {
             continue;
         };
         let dtype = pipeline

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::disk::{make_folder, names, step_of, sync_folder, write_atomic};
 use super::errors::{Named, RunError};
+use crate::hash::{hex, sha256};
 
 const FORMAT: u32 = 1;
 const STATE: &str = "state.json";
@@ -202,7 +203,7 @@ impl Partial {
         files.push(SavedFile {
             name: STATE.to_owned(),
             bytes: bytes.len() as u64,
-            sha256: hex_sha256(&bytes),
+            sha256: sha256(&bytes),
         });
         let manifest = Manifest {
             format: FORMAT,
@@ -391,15 +392,7 @@ fn damaged(folder: &Path, file: &str, reason: String) -> RunError {
 
 fn seal(manifest: &Manifest) -> String {
     // A manifest holds strings and whole numbers only, which always serialize.
-    hex_sha256(&serde_json::to_vec(manifest).unwrap_or_default())
-}
-
-fn hex_sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(&serde_json::to_vec(manifest).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -111,11 +111,7 @@ impl<'a> Built<'a> {
     ) -> Result<(), ServiceError> {
         let contract = config.contract();
         let name = node.name.as_str();
-        let pool = contract
-            .uses
-            .iter()
-            .find(|used| used.target == Target::Pool)
-            .map(|used| used.name.clone());
+        let pool = contract.used(Target::Pool).map(str::to_owned);
         self.pools.insert(name, pool);
         self.roles.insert(name, contract.role);
         match config.build(name, services)? {

@@ -79,8 +79,8 @@ impl BatchStage for Reference {
             .collect();
         let mut logprobs = Vec::with_capacity(sequences.len());
         for range in pack(&sequences, self.max_tokens_per_pack) {
-            let part = sequences[range].to_vec();
-            logprobs.extend(self.learner.logprobs(Weights::Frozen, &part, self.chunk_tokens).await?);
+            let part = &sequences[range];
+            logprobs.extend(self.learner.logprobs(Weights::Frozen, part, self.chunk_tokens).await?);
         }
         let rollouts = batch.groups.iter_mut().flat_map(|group| &mut group.rollouts);
         for (rollout, logprobs) in rollouts.zip(logprobs) {

@@ -127,10 +127,10 @@ impl WarmUp for SftTrainer {
             let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
             let mut loss = 0.0;
             for range in pack(&sequences, self.max_tokens_per_pack) {
-                let part = sequences[range].to_vec();
+                let part = &sequences[range];
                 let sums = self
                     .learner
-                    .train_pack(&part, &Loss::CrossEntropy, tokens as f64, self.chunk_tokens)
+                    .train_pack(part, &Loss::CrossEntropy, tokens as f64, self.chunk_tokens)
                     .await?;
                 loss += sums.iter().map(|sums| sums.loss).sum::<f64>();
             }

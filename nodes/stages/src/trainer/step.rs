@@ -155,11 +155,8 @@ fn sequences(group: &Group) -> impl Iterator<Item = Sequence> + '_ {
 impl TrainStep {
     async fn recompute(&self, sequences: &mut [Sequence]) -> Result<(), StageError> {
         for range in pack(sequences, self.max_tokens_per_pack) {
-            let part = sequences[range.clone()].to_vec();
-            let logprobs = self
-                .learner
-                .logprobs(Weights::Current, &part, self.chunk_tokens)
-                .await?;
+            let part = &sequences[range.clone()];
+            let logprobs = self.learner.logprobs(Weights::Current, part, self.chunk_tokens).await?;
             for (sequence, logprobs) in sequences[range].iter_mut().zip(logprobs) {
                 sequence.old_logprobs = logprobs;
             }
@@ -180,11 +177,11 @@ impl TrainStep {
         }
         let mut share = SequenceSums::default();
         for range in pack(sequences, self.max_tokens_per_pack) {
-            let part = sequences[range].to_vec();
+            let part = &sequences[range];
             tally.tokens += part.iter().map(|sequence| sequence.ids.len()).sum::<usize>();
             for sums in self
                 .learner
-                .train_pack(&part, &self.loss, tokens as f64, self.chunk_tokens)
+                .train_pack(part, &self.loss, tokens as f64, self.chunk_tokens)
                 .await?
             {
                 accumulate(&mut share, &sums);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, FinishReason, Group, Loss, Message, Metrics, Pack, Rollout, Row, Score, Seed, Sequence, SequenceSums,
-    Status, VersionRun,
+    AdamW, Batch, FinishReason, Group, Loss, Metrics, Rollout, Row, Score, Seed, Sequence, SequenceSums, Status,
+    VersionRun,
 };
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, parse};
@@ -137,8 +137,8 @@ pub fn base_logprob(id: u32) -> f32 {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Start(AdamW),
-    Logprobs(Weights, Pack),
-    Train(Pack, Loss, f64),
+    Logprobs(Weights, Vec<Sequence>),
+    Train(Vec<Sequence>, Loss, f64),
     Step(f64),
     Freeze,
     Export(PathBuf),
@@ -167,7 +167,7 @@ impl OneWeight {
     }
 
     /// Packs that were trained, with their denominators.
-    pub fn packs(&self) -> Vec<(Pack, f64)> {
+    pub fn packs(&self) -> Vec<(Vec<Sequence>, f64)> {
         let trained = |call| match call {
             Call::Train(pack, _, denominator) => Some((pack, denominator)),
             _ => None,
@@ -237,9 +237,14 @@ impl Learner for OneWeight {
         Ok(())
     }
 
-    async fn logprobs(&self, weights: Weights, pack: &Pack, _chunk_tokens: u32) -> Result<Vec<Vec<f32>>, ServiceError> {
+    async fn logprobs(
+        &self,
+        weights: Weights,
+        pack: &[Sequence],
+        _chunk_tokens: u32,
+    ) -> Result<Vec<Vec<f32>>, ServiceError> {
         let mut policy = self.0.lock().unwrap();
-        policy.calls.push(Call::Logprobs(weights, pack.clone()));
+        policy.calls.push(Call::Logprobs(weights, pack.to_vec()));
         let weight = match weights {
             Weights::Current => policy.weight,
             Weights::Frozen => policy.frozen,
@@ -255,13 +260,13 @@ impl Learner for OneWeight {
 
     async fn train_pack(
         &self,
-        pack: &Pack,
+        pack: &[Sequence],
         loss: &Loss,
         denominator: f64,
         _chunk_tokens: u32,
     ) -> Result<Vec<SequenceSums>, ServiceError> {
         let mut policy = self.0.lock().unwrap();
-        policy.calls.push(Call::Train(pack.clone(), loss.clone(), denominator));
+        policy.calls.push(Call::Train(pack.to_vec(), loss.clone(), denominator));
         let mut all = Vec::new();
         for sequence in pack {
             let (sums, gradient) = learn(sequence, loss, policy.weight);
@@ -340,14 +345,6 @@ impl Engine for Hashing {
 struct Numbers;
 
 impl Tokenizer for Numbers {
-    fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError> {
-        Ok(vec![messages.len() as u32])
-    }
-
-    fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError> {
-        Ok(vec![text.len() as u32])
-    }
-
     fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
         let shown = ids.iter().filter(|id| **id != STOP).map(u32::to_string);
         Ok(shown.collect::<Vec<_>>().join(" "))

@@ -165,10 +165,7 @@ fn needs(pipeline: &Pipeline, sampler: usize, declared: Option<u32>, diagnostics
 }
 
 fn model_of(node: &Node) -> Option<String> {
-    let uses = node.contract.iter().flat_map(|contract| &contract.uses);
-    uses.into_iter()
-        .find(|used| used.target == Target::Model)
-        .map(|used| used.name.clone())
+    node.contract.as_ref()?.used(Target::Model).map(str::to_owned)
 }
 
 fn feeds_a_judger(pipeline: &Pipeline, sampler: usize) -> bool {

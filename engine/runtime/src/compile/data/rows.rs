@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::Needs;
 use crate::compile::pipeline::Node;
-use crate::plan::hex;
+use crate::hash::hex;
 
 /// What is wrong with a row, and what to do.
 type RowFault = (&'static Code, String, Option<String>);

@@ -99,10 +99,7 @@ fn names_an_engine(pipeline: &Pipeline, sync: &Contract) -> bool {
 }
 
 fn model_of(node: &Node) -> Option<&str> {
-    let uses = node.contract.iter().flat_map(|contract| &contract.uses);
-    uses.into_iter()
-        .find(|used| used.target == Target::Model)
-        .map(|used| used.name.as_str())
+    node.contract.as_ref()?.used(Target::Model)
 }
 
 fn same_model(pipeline: &Pipeline, engine: &Node, trainer: &Node, sync: &Node, diagnostics: &mut Diagnostics) {

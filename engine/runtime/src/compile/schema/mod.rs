@@ -7,7 +7,7 @@
 mod describe;
 mod tidy;
 
-use rlpipe_core::document::{Format, Source, Sources, parse};
+use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
 use rlpipe_core::kind::{Arity, Contract, Input, Kind};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -174,6 +174,10 @@ fn input_text(input: &Input) -> String {
 
 /// The contract of the kind's own example: ports do not depend on settings.
 fn contract_of_example(kind: &Kind) -> Option<Contract> {
+    (kind.decode)(&example(kind)?).ok().map(|config| config.contract())
+}
+
+fn example(kind: &Kind) -> Option<Tree> {
     let mut sources = Sources::default();
     let id = sources.add(Source {
         name: kind.name.to_owned(),
@@ -181,8 +185,7 @@ fn contract_of_example(kind: &Kind) -> Option<Contract> {
         format: Format::BuiltIn,
         folder: None,
     });
-    let tree = parse(&sources, id, &mut Default::default())?;
-    (kind.decode)(&tree).ok().map(|config| config.contract())
+    parse(&sources, id, &mut Default::default())
 }
 
 /// Any node: which settings it has depends on its `type`.
@@ -223,13 +226,5 @@ fn node(kinds: &[Kind], bodies: &[String]) -> Value {
 
 /// The kind's example, for an editor to fill in.
 fn snippet(kind: &Kind) -> Option<Value> {
-    let mut sources = Sources::default();
-    let id = sources.add(Source {
-        name: kind.name.to_owned(),
-        text: kind.example.into(),
-        format: Format::BuiltIn,
-        folder: None,
-    });
-    let tree = parse(&sources, id, &mut Default::default())?;
-    Some(json!({ "label": kind.name, "description": kind.summary, "body": tree.to_json() }))
+    Some(json!({ "label": kind.name, "description": kind.summary, "body": example(kind)?.to_json() }))
 }

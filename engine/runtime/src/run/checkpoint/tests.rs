@@ -39,7 +39,7 @@ fn save(folder: &Path, step: u64) -> Vec<SavedFile> {
         SavedFile {
             name: name.into(),
             bytes: content.len() as u64,
-            sha256: hex_sha256(content.as_bytes()),
+            sha256: sha256(content.as_bytes()),
         }
     };
     files.map(report).to_vec()

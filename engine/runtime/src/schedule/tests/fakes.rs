@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, DropReason, FinishReason, Group, Loss, Message, Metrics, Pack, Row, Seed, SequenceSums, VersionRun,
+    AdamW, Batch, DropReason, FinishReason, Group, Loss, Metrics, Row, Seed, Sequence, SequenceSums, VersionRun,
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
@@ -15,7 +15,6 @@ use rlpipe_core::services::{
     Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
-use sha2::{Digest, Sha256};
 
 use super::super::event::{Event, Reporter};
 use super::super::graph::{Graph, build};
@@ -23,7 +22,8 @@ use super::super::path::Surroundings;
 use super::super::state::WorkerState;
 use super::super::waits::Waits;
 use crate::compile::{Request, compile};
-use crate::plan::{Plan, hex};
+use crate::hash::sha256;
+use crate::plan::Plan;
 
 const HEAD: &str = "\
 version: 1
@@ -162,7 +162,7 @@ impl Learner for OneWeight {
     async fn logprobs(
         &self,
         _weights: Weights,
-        pack: &Pack,
+        pack: &[Sequence],
         _chunk_tokens: u32,
     ) -> Result<Vec<Vec<f32>>, ServiceError> {
         Ok(pack.iter().map(|sequence| vec![-0.5; sequence.mask.len()]).collect())
@@ -170,7 +170,7 @@ impl Learner for OneWeight {
 
     async fn train_pack(
         &self,
-        pack: &Pack,
+        pack: &[Sequence],
         _loss: &Loss,
         denominator: f64,
         _chunk_tokens: u32,
@@ -215,14 +215,6 @@ impl Learner for OneWeight {
 struct Numbers;
 
 impl Tokenizer for Numbers {
-    fn encode_chat(&self, messages: &[Message]) -> Result<Vec<u32>, ServiceError> {
-        Ok(vec![messages.len() as u32])
-    }
-
-    fn encode(&self, text: &str) -> Result<Vec<u32>, ServiceError> {
-        Ok(vec![text.len() as u32])
-    }
-
     fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
         Ok(ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))
     }
@@ -362,7 +354,7 @@ impl WorkerState for World {
         Ok(vec![SavedFile {
             name: "weights.json".to_owned(),
             bytes: bytes.len() as u64,
-            sha256: hex(&Sha256::digest(&bytes)),
+            sha256: sha256(&bytes),
         }])
     }
 
