@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TOKEN_VARIABLE, TorchEngine, TorchLearner, Worker};
 use rlpipe_core::data::{Row, Seed};
-use rlpipe_core::services::{Engine, Learner, SavedFile, ServiceError, Services, Tokenizer};
+use rlpipe_core::services::{
+    CommandJudge, Engine, JudgeCommand, Learner, SavedFile, ServiceError, Services, Tokenizer,
+};
 use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
 use rlpipe_runtime::compile::{Data, Dtype, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
@@ -289,6 +291,10 @@ impl Services for Fleet {
             Self::of(&self.workers, "worker for the model", model)?.clone(),
             model,
         )))
+    }
+
+    fn command_judge(&self, node: &str, _command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
+        Err(ServiceError(format!("`{node}`: this version starts no programs")))
     }
 }
 

@@ -7,4 +7,5 @@ pub mod data;
 pub mod diagnostic;
 pub mod document;
 pub mod kind;
+pub mod plugin;
 pub mod services;

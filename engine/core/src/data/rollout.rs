@@ -1,11 +1,13 @@
 //! Rows, rollouts and groups.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One message of a chat.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
     /// `system`, `user`, `assistant`, ...
     pub role: String,
@@ -46,7 +48,7 @@ pub struct Sampling {
 }
 
 /// Why a response ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// A stop token, which is the last token.
@@ -92,6 +94,9 @@ pub struct Score {
     pub reward: Option<f64>,
     /// The answer as it was found in the response; none where the form is wrong.
     pub parsed: Option<String>,
+    /// What the reward is made of, by name; for the metrics.
+    #[serde(default)]
+    pub parts: BTreeMap<String, f64>,
 }
 
 /// One sampled response. Vectors are aligned with the response tokens.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::{Arity, Field, PortType};
 use crate::data::KlEstimator;
+use crate::services::JudgeCommand;
 
 /// Everything the compiler knows of a node beyond its text.
 #[derive(Debug, Clone)]
@@ -200,6 +201,10 @@ pub enum Role {
     Judger {
         /// Rows must have a ground truth.
         needs_ground_truth: bool,
+        /// The values of `data_source` that it can judge; none: all.
+        sources: Option<Vec<String>>,
+        /// Programs that it judges by.
+        commands: Vec<JudgeCommand>,
     },
     /// Keeps groups back.
     Filter {

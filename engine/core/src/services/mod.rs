@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::data::{AdamW, FinishReason, Loss, Row, Sampling, Seed, Sequence, SequenceSums, VersionRun};
+use crate::data::{AdamW, FinishReason, Loss, Row, Sampling, Score, Seed, Sequence, SequenceSums, VersionRun};
+use crate::plugin::Sample as PluginSample;
 
 /// A service could not do what was asked. The text says what, where and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -111,6 +113,35 @@ pub trait Learner: Send + Sync {
     async fn export(&self, folder: &Path) -> Result<(), ServiceError>;
 }
 
+/// A program that judges, as a node describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JudgeCommand {
+    /// Where its settings stand in the node, such as `judge`, `command`.
+    pub keys: Vec<String>,
+    /// The program and its arguments.
+    pub run: Vec<String>,
+    /// What it is given as `config`.
+    pub config: serde_json::Map<String, serde_json::Value>,
+    /// At most so many samples in a message.
+    pub batch_size: u32,
+    /// It has this long for a message, and for a sample that is sent alone.
+    pub timeout: Duration,
+    /// It has this long until it is ready.
+    pub start_timeout: Duration,
+    /// A process that fails more often in a row, without an answer between, ends the run.
+    pub max_restarts: u32,
+    /// Names of variables that it gets from rlpipe's environment, beyond those that every program needs.
+    pub environment: Vec<String>,
+}
+
+/// Judges by a program; many groups may be asked for at once.
+#[async_trait]
+pub trait CommandJudge: Send + Sync {
+    /// What it says of each sample, in order. An error in the place of a score is that sample's alone; one of the whole
+    /// call means that the program is of no use any more.
+    async fn score(&self, samples: Vec<PluginSample>) -> Result<Vec<Result<Score, String>>, ServiceError>;
+}
+
 /// Token ids to text; rows come tokenized.
 pub trait Tokenizer: Send + Sync {
     /// Text without special tokens.
@@ -141,6 +172,8 @@ pub trait Services: Send + Sync {
     fn tokenizer(&self, engine: &str) -> Result<Arc<dyn Tokenizer>, ServiceError>;
     /// Who trains a model.
     fn learner(&self, model: &str) -> Result<Arc<dyn Learner>, ServiceError>;
+    /// A program that a node judges by, running in the node's pool.
+    fn command_judge(&self, node: &str, command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError>;
 }
 
 /// What a node is told each time it fires.

@@ -1,5 +1,6 @@
 //! `rollouts/{train,eval}/step-N.jsonl`: one line a rollout, one file a step.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -26,6 +27,9 @@ struct Line<'a> {
     /// None: not judged, or the judger abstained.
     reward: Option<f64>,
     parsed: Option<&'a str>,
+    /// What the reward is made of, where the judger says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<&'a BTreeMap<String, f64>>,
     advantage: Option<f64>,
     status: Status,
     finish_reason: FinishReason,
@@ -63,6 +67,11 @@ fn write_group(file: &mut impl Write, group: &Group) -> io::Result<()> {
             policy_version: &rollout.policy_version,
             reward: rollout.reward(),
             parsed: rollout.score.as_ref().and_then(|score| score.parsed.as_deref()),
+            parts: rollout
+                .score
+                .as_ref()
+                .map(|score| &score.parts)
+                .filter(|parts| !parts.is_empty()),
             advantage: rollout.advantage,
             status: rollout.status,
             finish_reason: rollout.finish_reason,
@@ -109,6 +118,7 @@ mod tests {
             score: Some(Score {
                 reward: Some(1.0),
                 parsed: Some("2".into()),
+                parts: [("format".to_owned(), 0.5)].into(),
             }),
             advantage: Some(0.5),
             reference_logprobs: None,
@@ -136,7 +146,7 @@ mod tests {
             r#"{"group_id":7,"rollout_id":"7/0","prompt":[{"role":"user","content":"1+1="}],"prompt_ids":[4,5],"#
                 .to_owned()
                 + r#""response":"2\n","response_ids":[6,0],"logprobs":[-0.1,null],"mask":[true,false],"#
-                + r#""policy_version":[{"version":3,"tokens":2}],"reward":1.0,"parsed":"2","advantage":0.5,"#
+                + r#""policy_version":[{"version":3,"tokens":2}],"reward":1.0,"parsed":"2","parts":{"format":0.5},"advantage":0.5,"#
                 + r#""status":"completed","finish_reason":"stop","data_source":"sums","ground_truth":"2","#
                 + r#""sampler":"prompts"}"#
         );

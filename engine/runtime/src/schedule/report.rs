@@ -1,5 +1,7 @@
 //! The metrics of a step's groups.
 
+use std::collections::BTreeMap;
+
 use rlpipe_core::data::{Batch, DropReason, FinishReason, Metrics, Rollout, mean, standard_deviation};
 
 use super::produce::Produced;
@@ -25,6 +27,9 @@ pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
     metrics.set("reward/std", standard_deviation(&rewards, 1));
     metrics.set("reward/min", rewards.iter().copied().reduce(f64::min).unwrap_or(0.0));
     metrics.set("reward/max", rewards.iter().copied().reduce(f64::max).unwrap_or(0.0));
+    for (name, values) in parts(&rollouts) {
+        metrics.set(format!("reward/parts/{name}/mean"), mean(&values));
+    }
     metrics.set("response_len/mean", mean(&lengths));
     metrics.set("response_len/max", lengths.iter().copied().fold(0.0, f64::max));
     metrics.set(
@@ -43,6 +48,18 @@ pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
         batch.groups.iter().filter(|group| group.is_uniform()).count() as f64,
     );
     metrics
+}
+
+/// What rewards are made of, by name, of the rollouts that have a reward.
+fn parts<'a>(rollouts: &[&'a Rollout]) -> BTreeMap<&'a str, Vec<f64>> {
+    let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let scores = rollouts.iter().filter_map(|rollout| rollout.score.as_ref());
+    for score in scores.filter(|score| score.reward.is_some()) {
+        for (name, value) in &score.parts {
+            parts.entry(name).or_default().push(*value);
+        }
+    }
+    parts
 }
 
 /// What did not make it into the step.

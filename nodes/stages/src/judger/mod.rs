@@ -74,6 +74,8 @@ judge: gsm8k
             uses: self.pool.iter().map(|pool| Use::pool(pool)).collect(),
             role: Role::Judger {
                 needs_ground_truth: true,
+                sources: None,
+                commands: Vec::new(),
             },
         }
     }
@@ -103,6 +105,7 @@ impl Judge {
         Score {
             reward: Some(f64::from(u8::from(right))),
             parsed,
+            ..Score::default()
         }
     }
 }

@@ -134,7 +134,7 @@ async fn draws_of_the_same_prompt_stay_groups_of_their_own() {
         for (rollout, reward) in group.rollouts.iter_mut().zip(rewards) {
             rollout.score = Some(rlpipe_core::data::Score {
                 reward: Some(reward),
-                parsed: None,
+                ..Default::default()
             });
         }
     }

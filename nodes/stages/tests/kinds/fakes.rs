@@ -12,8 +12,8 @@ use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, parse};
 use rlpipe_core::kind::{AnyConfig, BatchStage, GroupStage, Kind, Stage, Trainer};
 use rlpipe_core::services::{
-    Context, Engine, GenerateRequest, Learner, Observer, OptimizerReport, Sample, ServiceError, Services, Tokenizer,
-    Weights,
+    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Sample,
+    ServiceError, Services, Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
 
@@ -77,6 +77,7 @@ pub fn group(id: u64, responses: &[(&[u32], Option<f64>)]) -> Group {
         let score = Score {
             reward: *advantage,
             parsed: advantage.map(|reward| reward.to_string()),
+            ..Score::default()
         };
         Rollout {
             score: Some(score),
@@ -425,5 +426,9 @@ impl Services for World {
 
     fn learner(&self, _model: &str) -> Result<Arc<dyn Learner>, ServiceError> {
         Ok(self.learner.clone())
+    }
+
+    fn command_judge(&self, node: &str, _command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
+        Err(ServiceError(format!("`{node}`: there are no programs here")))
     }
 }

@@ -130,7 +130,7 @@ fn rewarded(rewards: &[Option<f64>]) -> Group {
     for (rollout, reward) in group.rollouts.iter_mut().zip(rewards) {
         rollout.score = Some(Score {
             reward: *reward,
-            parsed: None,
+            ..Score::default()
         });
     }
     group

@@ -243,7 +243,7 @@ async fn advantages_add_a_field_and_leave_the_rest() {
         rollout.advantage = None;
         rollout.score = Some(Score {
             reward: Some(f64::from(rollout.response_ids[0] % 2)),
-            parsed: None,
+            ..Score::default()
         });
     }
     let advantages = batch_stage("type: advantage\nestimator: grpo", &world);

@@ -173,7 +173,8 @@ fn feeds_a_judger(pipeline: &Pipeline, sampler: usize) -> bool {
         matches!(
             contract.role,
             Role::Judger {
-                needs_ground_truth: true
+                needs_ground_truth: true,
+                ..
             }
         ) && pipeline.upstream(index).contains(&sampler)
     })

@@ -11,8 +11,8 @@ use rlpipe_core::data::{
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
-    Context, Engine, GenerateRequest, Learner, Observer, OptimizerReport, Sample, SavedFile, ServiceError, Services,
-    Tokenizer, Weights,
+    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Sample,
+    SavedFile, ServiceError, Services, Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
 
@@ -338,6 +338,10 @@ impl Services for World {
 
     fn learner(&self, _model: &str) -> Result<Arc<dyn Learner>, ServiceError> {
         Ok(self.learner.clone())
+    }
+
+    fn command_judge(&self, node: &str, _command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
+        Err(ServiceError(format!("`{node}`: there are no programs here")))
     }
 }
 
