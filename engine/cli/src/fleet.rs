@@ -12,7 +12,7 @@ use rlpipe_core::services::{
     CommandJudge, Engine, JudgeCommand, Learner, SavedFile, ServiceError, Services, Tokenizer,
 };
 use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
-use rlpipe_runtime::compile::{Data, Dtype, init_model, model_folder};
+use rlpipe_runtime::compile::{Data, Dtype, HubCache, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
 use rlpipe_runtime::schedule::WorkerState;
@@ -38,6 +38,8 @@ pub struct Fleet {
     models_of_engines: BTreeMap<String, String>,
     /// Folders of the models.
     folders: BTreeMap<String, PathBuf>,
+    /// Where models of a hub are.
+    cache: HubCache,
     /// One a process: waits for its end.
     watchers: Mutex<Vec<JoinHandle<()>>>,
     /// Last, so that streams outlive everything that uses them.
@@ -46,7 +48,13 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts the workers of the plan and lets them load their models.
-    pub async fn start(plan: &Plan, data: Data, folder: &RunFolder, progress: &Progress) -> Result<Self> {
+    pub async fn start(
+        plan: &Plan,
+        data: Data,
+        cache: HubCache,
+        folder: &RunFolder,
+        progress: &Progress,
+    ) -> Result<Self> {
         let hub = Hub::listen().await?;
         let cluster = LocalCluster::new()?;
         let mut fleet = Self {
@@ -66,6 +74,7 @@ impl Fleet {
             workers: BTreeMap::new(),
             models_of_engines: BTreeMap::new(),
             folders: BTreeMap::new(),
+            cache,
             watchers: Mutex::default(),
             _hub: hub,
         };
@@ -143,7 +152,8 @@ impl Fleet {
             .models
             .get(name)
             .with_context(|| format!("the plan has no model `{name}`"))?;
-        let place = model_folder(config, folder.model(name));
+        let place = model_folder(config, folder.model(name), &self.cache)
+            .map_err(|error| anyhow::anyhow!("the model `{name}`: {error}"))?;
         if let Some(init) = &config.init {
             init_model(&place, init).map_err(|error| anyhow::anyhow!("the model `{name}`: {error}"))?;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rlpipe_core::document::to_yaml;
-use rlpipe_runtime::compile::{Data, Outcome, check_world, load_data, steps_of_epochs};
+use rlpipe_runtime::compile::{Data, HubCache, Outcome, check_world, load_data, steps_of_epochs};
 use rlpipe_runtime::plan::{Plan, resolved};
 use rlpipe_runtime::run::{Checkpoint, Identity, RunError, RunFolder, compatible, differences, write_atomic};
 use rlpipe_runtime::schedule::{Ended, Event, Phase, Reporter, Run, RunFailure, Setup, State, Stop};
@@ -50,9 +50,11 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }
-    let Some(pipeline) = &outcome.pipeline else {
+    let Some(pipeline) = &mut outcome.pipeline else {
         return Ok(ExitCode::from(FAULTY));
     };
+    pipeline.pin_revisions();
+    let cache = pipeline.hub.clone();
     let (Some(mut plan), Some(resolved)) = (Plan::of(pipeline), resolved(pipeline)) else {
         return Ok(ExitCode::from(FAULTY));
     };
@@ -74,7 +76,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    let result = runtime.block_on(execute(arguments, plan, &resolved, data));
+    let result = runtime.block_on(execute(arguments, plan, &resolved, data, cache));
     // A blocked thread must not keep a run from ending.
     runtime.shutdown_background();
     result
@@ -86,7 +88,13 @@ struct Start {
     checkpoint: Option<Checkpoint<State>>,
 }
 
-async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: Data) -> Result<ExitCode> {
+async fn execute(
+    arguments: &RunArguments,
+    plan: Plan,
+    resolved: &Value,
+    data: Data,
+    cache: HubCache,
+) -> Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
     let total = plan.total_steps.unwrap_or(0);
     let start = start(arguments, &plan)?;
@@ -133,7 +141,7 @@ async fn execute(arguments: &RunArguments, plan: Plan, resolved: &Value, data: D
 
     let stop = Stop::default();
     let fleet = tokio::select! {
-        fleet = Fleet::start(&plan, data, &start.folder, &progress) => Arc::new(fleet?),
+        fleet = Fleet::start(&plan, data, cache, &start.folder, &progress) => Arc::new(fleet?),
         () = interrupts.second(&stop, &progress) => return interrupted(),
     };
     let identity = identity(fleet.versions());

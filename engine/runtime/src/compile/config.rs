@@ -8,6 +8,8 @@ use rlpipe_core::kind::{ByteSize, Choice, Positive};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hub::HubConfig;
+
 /// Where and how long the pipeline runs.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -140,14 +142,17 @@ impl Accelerator {
     }
 }
 
-/// A model, from a folder or from nothing.
+/// A model: from a folder, from a hub, or from nothing.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// A Hugging Face model folder. Give this or `init`.
+    /// A Hugging Face model folder. Give this, `hub` or `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathText>,
-    /// A small model with random weights. Give this or `path`.
+    /// A model of the Hugging Face hub, which `rlpipe download` fetches. Give this, `path` or `init`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubConfig>,
+    /// A small model with random weights. Give this, `path` or `hub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<InitConfig>,
     /// Type that the model computes in. `auto` is bfloat16 on CUDA and float32 on a processor.

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::config::{ModelConfig, PoolConfig, RunConfig};
 use super::environment::Variables;
 use super::faults::{first_causes, report};
+use super::hub::HubCache;
 use super::pipeline::{Node, Pipeline, Section};
 use super::read::quoted;
 
@@ -77,6 +78,7 @@ pub fn decode_all(
         run,
         pools,
         models,
+        hub: HubCache::default(),
         nodes,
     }
 }
@@ -126,25 +128,35 @@ fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnosti
             .key_range
             .unwrap_or(model.key_range)
     };
-    match (&config.path, &config.init) {
-        (Some(_), Some(_)) => diagnostics.push(
+    let sources = [
+        ("path", "a folder", config.path.is_some()),
+        ("hub", "a model of a hub", config.hub.is_some()),
+        ("init", "a model from nothing", config.init.is_some()),
+    ];
+    let written_at_all = |key: &str| tree.at(&["models".into(), name.into(), key.into()]).depth == 3;
+    let given: Vec<_> = sources.iter().filter(|(_, _, given)| *given).collect();
+    match given.as_slice() {
+        [(first, what, _), (second, other, _), ..] => diagnostics.push(
             Diagnostic::error(
                 &codes::RL0209,
-                written("path"),
-                format!("the model `{name}` has both `path` and `init`"),
+                written(first),
+                format!("the model `{name}` has both `{first}` and `{second}`"),
             )
-            .label_text("a folder")
-            .label(written("init"), "and a model from nothing")
+            .label_text(*what)
+            .label(written(second), format!("and {other}"))
             .note("leave one of them out"),
         ),
-        // A path that a missing variable left open was reported.
-        (None, None) if tree.at(&["models".into(), name.into(), "path".into()]).depth < 3 => diagnostics.push(
+        // What a missing variable left open was reported.
+        [] if !sources.iter().any(|(key, _, _)| written_at_all(key)) => diagnostics.push(
             Diagnostic::error(
                 &codes::RL0209,
                 model.key_range,
-                format!("the model `{name}` has neither `path` nor `init`"),
+                format!("the model `{name}` has neither `path` nor `hub` nor `init`"),
             )
-            .note("`path` names a Hugging Face folder, `init` builds a small model from nothing"),
+            .note(
+                "`path` names a Hugging Face folder, `hub` a repository of the Hugging Face hub, `init` builds a small \
+                 model from nothing",
+            ),
         ),
         _ => {}
     }

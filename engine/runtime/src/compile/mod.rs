@@ -10,6 +10,7 @@ mod data;
 mod environment;
 mod faults;
 mod graph;
+mod hub;
 mod intervals;
 mod lints;
 mod pipeline;
@@ -29,8 +30,9 @@ pub use config::{
     Accelerator, Architecture, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig, InitConfig, InitTokenizer,
     LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
 };
-pub use data::{Data, init_model, load as load_data, model_folder, steps_of_epochs};
+pub use data::{Data, init_model, load as load_data, missing_files, model_folder, steps_of_epochs};
 pub use environment::Variables;
+pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema};
 pub use short_forms::short_forms;
@@ -97,6 +99,7 @@ fn keep_quotes(diagnostics: Diagnostics, sources: &Sources) -> Diagnostics {
 fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: &mut Diagnostics) -> Pipeline {
     let variables = environment::fill_in(&mut tree, request, sources, diagnostics);
     let mut pipeline = configs::decode_all(&tree, variables, request.kinds, diagnostics);
+    pipeline.hub = HubCache::of(request.environment, &request.working_folder);
     graph::check(&mut pipeline, diagnostics);
     environment::check(&pipeline, sources, diagnostics);
     intervals::check(&pipeline, diagnostics);

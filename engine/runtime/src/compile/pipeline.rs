@@ -7,6 +7,7 @@ use rlpipe_core::kind::{AnyConfig, Contract, Field, Kind, PortType};
 
 use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
 use super::environment::Variables;
+use super::hub::HubCache;
 
 /// One entry of a section, with where it stands.
 pub struct Section<T> {
@@ -32,6 +33,8 @@ pub struct Pipeline {
     pub pools: BTreeMap<String, Section<PoolConfig>>,
     /// The section `models`.
     pub models: BTreeMap<String, Section<ModelConfig>>,
+    /// Where models of a hub are looked for.
+    pub hub: HubCache,
     /// Nodes, in the order of the file.
     pub nodes: Vec<Node>,
 }
@@ -126,6 +129,18 @@ impl Pipeline {
             next += 1;
         }
         found
+    }
+
+    /// Puts the commit in place of each branch or tag of a hub's model that is here, so that the plan, and with it a
+    /// checkpoint, names what is run.
+    pub fn pin_revisions(&mut self) {
+        for model in self.models.values_mut() {
+            if let Some(hub) = model.config.as_mut().and_then(|config| config.hub.as_mut())
+                && let Some(snapshot) = self.hub.find(hub)
+            {
+                hub.revision = snapshot.commit;
+            }
+        }
     }
 
     /// Where a value of the file stands, such as `["run", "total_steps"]`.

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
-use rlpipe_core::document::Segment;
+use rlpipe_core::document::{Range, Segment};
 use rlpipe_core::kind::{ByteSize, Role, Target};
 
 use super::config::{Accelerator, Dtype, VarKind};
+use super::data::missing_files;
 use super::pipeline::Pipeline;
 use super::read::quoted;
 
@@ -287,59 +288,72 @@ fn data_sets(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
 
 fn models(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (name, model) in &pipeline.models {
-        let Some(path) = model.config.as_ref().and_then(|config| config.path.as_ref()) else {
-            continue;
-        };
+        let Some(config) = &model.config else { continue };
         if !is_used(pipeline, Target::Model, name) {
             continue;
         }
-        let range = pipeline.range_of(&["models", name, "path"]).unwrap_or(model.key_range);
-        let folder = path.as_path();
-        if !folder.is_dir() {
-            if !was_told(pipeline, &["models", name, "path"], VarKind::Dir) {
+        let at = |key: &str| pipeline.range_of(&["models", name, key]).unwrap_or(model.key_range);
+        if let Some(path) = &config.path {
+            let folder = path.as_path();
+            if folder.is_dir() {
+                let way_out =
+                    "copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors";
+                model_in(folder, name, at("path"), way_out, diagnostics);
+            } else if !was_told(pipeline, &["models", name, "path"], VarKind::Dir) {
                 let message = format!("the model `{name}`: there is no folder `{}`", folder.display());
                 diagnostics.push(
-                    Diagnostic::error(&codes::RL1102, range, message)
+                    Diagnostic::error(&codes::RL1102, at("path"), message)
                         .label_text("no such folder")
                         .note("a relative path in a file starts at the folder of that file"),
                 );
             }
-            continue;
         }
-        let has = |file: &str| folder.join(file).is_file();
-        let files = [
-            (has("config.json"), "config.json"),
-            (has("tokenizer.json"), "tokenizer.json"),
-            (has("tokenizer_config.json"), "tokenizer_config.json"),
-            (
-                has("model.safetensors") || has("model.safetensors.index.json"),
-                "model.safetensors",
-            ),
-        ];
-        let missing: Vec<&str> = files
-            .iter()
-            .filter(|(there, _)| !there)
-            .map(|(_, file)| *file)
-            .collect();
-        if !missing.is_empty() {
-            let message = format!("the model `{name}` lacks files: {}", quoted(&missing));
-            diagnostics.push(
-                Diagnostic::error(&codes::RL1103, range, message)
-                    .label_text("not a whole model folder")
-                    .note(format!("looked in `{}`", folder.display()))
-                    .note("copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors"),
-            );
+        if let Some(hub) = &config.hub {
+            match pipeline.hub.find(hub) {
+                Some(snapshot) => {
+                    let way_out = "`rlpipe download` with this pipeline fetches what is missing";
+                    model_in(&snapshot.folder, name, at("hub"), way_out, diagnostics);
+                }
+                None => diagnostics.push(
+                    Diagnostic::error(
+                        &codes::RL1107,
+                        at("hub"),
+                        format!("the model `{name}`: `{hub}` is not on this machine"),
+                    )
+                    .label_text("not downloaded")
+                    .note(format!(
+                        "looked in `{}`",
+                        pipeline.hub.repository(&hub.repository).display()
+                    ))
+                    .note("`rlpipe download` with this pipeline fetches it; `HF_HUB_CACHE` names another cache"),
+                ),
+            }
         }
-        if let Some(fault) = config_fault(&folder.join("config.json")) {
-            diagnostics.push(
-                Diagnostic::error(
-                    &codes::RL1103,
-                    range,
-                    format!("the model `{name}` cannot be run: {fault}"),
-                )
-                .label_text("not a model that this version runs"),
-            );
-        }
+    }
+}
+
+/// What a model folder lacks, and what of it cannot be run.
+fn model_in(folder: &Path, name: &str, range: Range, way_out: &str, diagnostics: &mut Diagnostics) {
+    let missing = missing_files(folder);
+    if !missing.is_empty() {
+        let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+        let message = format!("the model `{name}` lacks files: {}", quoted(&missing));
+        diagnostics.push(
+            Diagnostic::error(&codes::RL1103, range, message)
+                .label_text("not a whole model folder")
+                .note(format!("looked in `{}`", folder.display()))
+                .note(way_out),
+        );
+    }
+    if let Some(fault) = config_fault(&folder.join("config.json")) {
+        diagnostics.push(
+            Diagnostic::error(
+                &codes::RL1103,
+                range,
+                format!("the model `{name}` cannot be run: {fault}"),
+            )
+            .label_text("not a model that this version runs"),
+        );
     }
 }
 

@@ -127,7 +127,7 @@ pub static RL0209: Code = Code {
         why: "With both, one of them would have to be ignored; with none, something essential is open.",
         example: "run:\n  work_dir: runs\n  total_steps: 100\n  total_epochs: 2                  # which of them \
               ends the run?\n",
-        fix: "Keep one of the two: `total_steps` or `total_epochs` of a run, `path` or `init` of a model.",
+        fix: "Keep one of them: `total_steps` or `total_epochs` of a run; of a model one of `path`, `hub` and `init`.",
     },
 };
 

@@ -3,7 +3,7 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL11: &[&Code] = &[&RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106];
+pub(super) static LIST_RL11: &[&Code] = &[&RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107];
 
 /// More workers than this version can run.
 pub static RL1101: Code = Code {
@@ -80,5 +80,21 @@ pub static RL1106: Code = Code {
         why: "The system would end a worker in the middle of the run.",
         example: "pools:\n  gpu: { accelerator: cuda, workers_per_node: 8, host_memory_per_worker: 64GiB }\n",
         fix: "Lower `host_memory_per_worker` to what a worker needs, or run on a machine with more.",
+    },
+};
+
+/// A model of a hub is not on this machine.
+pub static RL1107: Code = Code {
+    id: "RL1107",
+    title: "a model of a hub is not on this machine",
+    explanation: Explanation {
+        meaning: "A model is named by its repository on a hub, and the Hugging Face cache of this machine does not have \
+              it in that revision.",
+        why: "`run` and `validate` never open a connection: a run must not wait for a download, or go on with other \
+              weights because a branch has moved.",
+        example: "models:\n  policy:\n    hub: { repository: HuggingFaceTB/SmolLM2-135M-Instruct, revision: main }\n",
+        fix: "`rlpipe download FILE` fetches it into the cache that transformers uses too: `HF_HUB_CACHE`, else \
+              `HF_HOME/hub`, else `~/.cache/huggingface/hub`. Where another machine has it, copy the folder \
+              `models--ORG--NAME` of its cache.",
     },
 };

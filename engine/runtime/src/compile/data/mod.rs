@@ -4,6 +4,7 @@ mod models;
 mod rows;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rlpipe_core::data::Row;
@@ -14,7 +15,7 @@ use rlpipe_text::Tokenizer;
 
 use super::pipeline::{Node, Pipeline};
 use models::scratch;
-pub use models::{init_model, model_folder};
+pub use models::{init_model, missing_files, model_folder};
 use rows::Reader;
 
 /// What the data sets hold.
@@ -194,12 +195,12 @@ fn tokenizer(
     let loaded = match &config.init {
         Some(init) => scratch(init),
         None => {
-            let path = config.path.as_ref()?.as_path();
+            let folder = model_folder(config, PathBuf::new(), &pipeline.hub).ok()?;
             // A folder that is not there is RL11's to report.
-            if !path.is_dir() {
+            if !folder.is_dir() {
                 return None;
             }
-            Tokenizer::load(path).map_err(|error| error.to_string())
+            Tokenizer::load(&folder).map_err(|error| error.to_string())
         }
     };
     match loaded {
@@ -209,7 +210,11 @@ fn tokenizer(
             Some(tokenizer)
         }
         Err(error) => {
-            let key = if config.init.is_some() { "init" } else { "path" };
+            let key = match (&config.init, &config.hub) {
+                (Some(_), _) => "init",
+                (None, Some(_)) => "hub",
+                (None, None) => "path",
+            };
             let range = pipeline.range_of(&["models", model, key]).unwrap_or(section.key_range);
             diagnostics.push(
                 Diagnostic::error(&codes::RL1103, range, format!("the model `{model}`: {error}"))

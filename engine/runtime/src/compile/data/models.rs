@@ -1,10 +1,12 @@
 //! Models from nothing, and where the folders of models are.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use rlpipe_text::{InitSpec, Tokenizer, init_folder};
 
 use crate::compile::config::{InitConfig, InitTokenizer, ModelConfig};
+use crate::compile::hub::HubCache;
 
 /// The tokenizer of a model from nothing, by way of a folder that is gone afterwards.
 pub fn scratch(init: &InitConfig) -> Result<Tokenizer, String> {
@@ -47,10 +49,43 @@ pub fn init_model(folder: &Path, init: &InitConfig) -> Result<(), String> {
     crate::run::publish_folder(&partial, folder).map_err(|error| error.to_string())
 }
 
-/// Where a model's folder is: its path, or the folder in which a model from nothing is to be written.
-pub fn model_folder(config: &ModelConfig, init_folder: PathBuf) -> PathBuf {
-    config
-        .path
-        .as_ref()
-        .map_or(init_folder, |path| path.as_path().to_owned())
+/// Where a model's folder is: its path, its snapshot in the cache, or the folder in which a model from nothing is to be
+/// written.
+///
+/// # Errors
+/// The model of a hub is not here.
+pub fn model_folder(config: &ModelConfig, init_folder: PathBuf, cache: &HubCache) -> Result<PathBuf, String> {
+    match (&config.path, &config.hub) {
+        (Some(path), _) => Ok(path.as_path().to_owned()),
+        (None, Some(hub)) => cache
+            .find(hub)
+            .map(|snapshot| snapshot.folder)
+            .ok_or_else(|| format!("`{hub}` is not in `{}`", cache.repository(&hub.repository).display())),
+        (None, None) => Ok(init_folder),
+    }
+}
+
+/// The files that a model folder lacks: without them it cannot be run.
+pub fn missing_files(folder: &Path) -> Vec<String> {
+    let has = |file: &str| folder.join(file).is_file();
+    let mut missing: Vec<String> = ["config.json", "tokenizer.json", "tokenizer_config.json"]
+        .into_iter()
+        .filter(|file| !has(file))
+        .map(str::to_owned)
+        .collect();
+    if !has("model.safetensors") {
+        let index = std::fs::read_to_string(folder.join("model.safetensors.index.json"));
+        match index {
+            Ok(index) => missing.extend(shards(&index).into_iter().filter(|shard| !has(shard))),
+            Err(_) => missing.push("model.safetensors".to_owned()),
+        }
+    }
+    missing
+}
+
+/// The files that an index of safetensors names; none where it cannot be read, which the worker reports.
+fn shards(index: &str) -> BTreeSet<String> {
+    let index: serde_json::Value = serde_json::from_str(index).unwrap_or_default();
+    let files = index["weight_map"].as_object().into_iter().flatten();
+    files.filter_map(|(_, file)| file.as_str().map(str::to_owned)).collect()
 }
