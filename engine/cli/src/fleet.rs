@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TOKEN_VARIABLE, TorchEngine, TorchLearner, Worker};
-use rlpipe_core::data::{Row, Seed};
+use rlpipe_core::data::Seed;
 use rlpipe_core::services::{
-    CommandJudge, Engine, JudgeCommand, Learner, SavedFile, ServiceError, Services, Tokenizer,
+    CommandJudge, Engine, JudgeCommand, Learner, Rows, SavedFile, ServiceError, Services, Tokenizer,
 };
 use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
 use rlpipe_runtime::compile::{Data, Dtype, HubCache, init_model, model_folder};
@@ -30,7 +30,7 @@ pub struct Fleet {
     seed: Seed,
     /// Inputs that take exactly one node, by node and port.
     inputs: BTreeMap<(String, String), String>,
-    rows: BTreeMap<String, Arc<Vec<Arc<Row>>>>,
+    rows: BTreeMap<String, Arc<dyn Rows>>,
     tokenizers: BTreeMap<String, Arc<rlpipe_text::Tokenizer>>,
     /// The worker of each model.
     workers: BTreeMap<String, Worker>,
@@ -277,7 +277,7 @@ impl Services for Fleet {
             .ok_or_else(|| ServiceError(format!("the input `{input}` of `{node}` is not connected")))
     }
 
-    fn rows(&self, sampler: &str) -> Result<Arc<Vec<Arc<Row>>>, ServiceError> {
+    fn rows(&self, sampler: &str) -> Result<Arc<dyn Rows>, ServiceError> {
         Self::of(&self.rows, "data for the sampler", sampler).cloned()
     }
 

@@ -2,12 +2,14 @@
 
 mod metrics;
 mod pack;
+mod permutation;
 mod rollout;
 mod seed;
 
 pub use metrics::{Metrics, mean, standard_deviation};
 pub use pack::{AdamW, KlEstimator, Loss, PolicyLoss, Sequence, SequenceSums};
+pub use permutation::Permutation;
 pub use rollout::{
     Batch, DropReason, FinishReason, Group, Message, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun,
 };
-pub use seed::{Seed, permutation};
+pub use seed::Seed;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// One message of a chat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +19,8 @@ pub struct Message {
 /// A row of a data set, tokenized.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
+    /// The data set's name: its key in `datasets`, or the sampler's name where there is one data set.
+    pub dataset: String,
     /// Line in the file, from 1.
     pub line: u64,
     /// The chat as it is in the data.
@@ -30,6 +33,8 @@ pub struct Row {
     pub data_source: String,
     /// What a right answer is; judgers compare with it.
     pub ground_truth: Option<String>,
+    /// The row as it is in the file, before `map`.
+    pub columns: Map<String, Value>,
 }
 
 /// How tokens are drawn.

@@ -27,18 +27,8 @@ impl Seed {
     }
 }
 
-/// The numbers 0 to `length - 1` in an order drawn from `seed` (Fisher and Yates).
-pub fn permutation(length: usize, seed: Seed) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..length as u32).collect();
-    for last in (1..length).rev() {
-        let draw = u128::from(seed.with(last as u64).0) * (last as u128 + 1);
-        order.swap(last, (draw >> 64) as usize);
-    }
-    order
-}
-
 /// The finaliser of splitmix64 (Steele, Lea and Flood 2014).
-fn mix(mut value: u64) -> u64 {
+pub(super) fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
@@ -62,24 +52,6 @@ impl Hasher for Fnv {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_permutation_has_every_number_once() {
-        for length in [0, 1, 2, 7, 1000] {
-            let mut order = permutation(length, Seed::run(3));
-            order.sort_unstable();
-            assert_eq!(order, (0..length as u32).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn the_first_place_is_drawn_evenly() {
-        let mut counts = [0_u32; 5];
-        for seed in 0..10_000 {
-            counts[permutation(5, Seed::run(seed))[0] as usize] += 1;
-        }
-        assert!(counts.iter().all(|&count| (1850..2150).contains(&count)), "{counts:?}");
-    }
 
     #[test]
     fn seeds_differ_by_name_number_and_order() {

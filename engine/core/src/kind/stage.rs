@@ -48,7 +48,9 @@ pub trait Source: Send + Sync {
     /// Rows in one epoch; at least 1.
     fn rows(&self) -> u64;
     /// The row at a position counted over all epochs.
-    fn row(&self, position: u64) -> Arc<Row>;
+    fn row(&self, position: u64) -> Result<Arc<Row>, StageError>;
+    /// See [`crate::services::Rows::data_sources`].
+    fn data_sources(&self) -> &[String];
     /// Samples that each row gets.
     fn samples_per_prompt(&self) -> u32;
 }

@@ -142,6 +142,34 @@ pub trait CommandJudge: Send + Sync {
     async fn score(&self, samples: Vec<PluginSample>) -> Result<Vec<Result<Score, String>>, ServiceError>;
 }
 
+/// The rows of a sampler, by their place in its data. They are read and tokenized when they are asked for.
+pub trait Rows: Send + Sync {
+    /// How many there are; at least 1.
+    fn count(&self) -> u64;
+    /// The row at `index`, below [`count`](Self::count). An error says which file cannot be read any more, or has changed.
+    fn row(&self, index: u64) -> Result<Arc<Row>, ServiceError>;
+    /// The values of [`Row::data_source`], in order; where there are very many, only the first ones.
+    fn data_sources(&self) -> &[String];
+}
+
+/// Rows in memory, such as those of tests.
+impl Rows for Vec<Arc<Row>> {
+    fn count(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn row(&self, index: u64) -> Result<Arc<Row>, ServiceError> {
+        let found = usize::try_from(index).ok().and_then(|index| self.get(index));
+        found
+            .cloned()
+            .ok_or_else(|| ServiceError(format!("there is no row {index} among {}", self.len())))
+    }
+
+    fn data_sources(&self) -> &[String] {
+        &[]
+    }
+}
+
 /// Token ids to text; rows come tokenized.
 pub trait Tokenizer: Send + Sync {
     /// Text without special tokens.
@@ -164,8 +192,8 @@ pub trait Services: Send + Sync {
     fn seed(&self) -> Seed;
     /// The name of the node at an input that takes exactly one.
     fn input(&self, node: &str, input: &str) -> Result<String, ServiceError>;
-    /// Rows of a sampler, checked and tokenized.
-    fn rows(&self, sampler: &str) -> Result<Arc<Vec<Arc<Row>>>, ServiceError>;
+    /// Rows of a sampler: all of them passed the checks.
+    fn rows(&self, sampler: &str) -> Result<Arc<dyn Rows>, ServiceError>;
     /// The engine of a `rollout_engine` node.
     fn engine(&self, node: &str) -> Result<Arc<dyn Engine>, ServiceError>;
     /// Tokenizer of the model that an engine node serves.

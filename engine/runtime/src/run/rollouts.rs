@@ -98,6 +98,8 @@ mod tests {
     #[test]
     fn a_line_is_a_rollout_and_what_it_came_from() {
         let row = Row {
+            dataset: String::new(),
+            columns: serde_json::Map::new(),
             line: 9,
             prompt: vec![Message {
                 role: "user".into(),

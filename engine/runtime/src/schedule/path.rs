@@ -79,10 +79,11 @@ impl Surroundings {
 impl Path {
     /// Takes the row at `position` all the way.
     pub async fn travel(&self, position: u64, surroundings: &Surroundings) -> Result<Traveled, RunFailure> {
+        let row = self.source.row(position);
         let task = GroupTask {
             id: position,
             sampler: self.sampler.clone(),
-            row: self.source.row(position),
+            row: row.map_err(|error| surroundings.failed(&self.sampler, error))?,
             samples: self.source.samples_per_prompt(),
         };
         let what = format!("group {position}");

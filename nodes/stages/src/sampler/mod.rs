@@ -1,14 +1,14 @@
 //! `sampler`: draws rows of a data set, epoch after epoch, shuffled anew in each.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use rlpipe_core::data::{Row, Seed, permutation};
+use rlpipe_core::data::{Permutation, Row, Seed};
 use rlpipe_core::document::PathText;
 use rlpipe_core::kind::{
-    Contract, DatasetSource, Fraction, NodeConfig, Output, OverLong, PortType, Role, Source, Stage,
+    Contract, DatasetSource, Fraction, NodeConfig, Output, OverLong, PortType, Role, Source, Stage, StageError,
 };
-use rlpipe_core::services::{ServiceError, Services};
+use rlpipe_core::services::{Rows, ServiceError, Services};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,6 @@ max_prompt_tokens: 512
     fn build(&self, node: &str, services: &dyn Services) -> Result<Stage, ServiceError> {
         let rows = services.rows(node)?;
         Ok(Stage::Source(Arc::new(Sampler {
-            order: Mutex::new(None),
             seed: self.shuffle.then(|| services.seed().named(node)),
             samples_per_prompt: self.samples_per_prompt.get(),
             rows,
@@ -99,30 +98,28 @@ max_prompt_tokens: 512
 }
 
 struct Sampler {
-    rows: Arc<Vec<Arc<Row>>>,
+    rows: Arc<dyn Rows>,
     samples_per_prompt: u32,
     /// None: as they are in the file.
     seed: Option<Seed>,
-    /// The order of the epoch that was asked for last.
-    order: Mutex<Option<(u64, Vec<u32>)>>,
 }
 
 impl Source for Sampler {
     fn rows(&self) -> u64 {
-        self.rows.len() as u64
+        self.rows.count()
     }
 
-    fn row(&self, position: u64) -> Arc<Row> {
-        let (epoch, index) = (position / self.rows(), (position % self.rows()) as usize);
-        let Some(seed) = self.seed else {
-            return self.rows[index].clone();
+    fn row(&self, position: u64) -> Result<Arc<Row>, StageError> {
+        let (epoch, place) = (position / self.rows(), position % self.rows());
+        let index = match self.seed {
+            Some(seed) => Permutation::new(self.rows(), seed.with(epoch)).at(place),
+            None => place,
         };
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        if order.as_ref().is_none_or(|(known, _)| *known != epoch) {
-            *order = Some((epoch, permutation(self.rows.len(), seed.with(epoch))));
-        }
-        let index = order.as_ref().map_or(index, |(_, order)| order[index] as usize);
-        self.rows[index].clone()
+        Ok(self.rows.row(index)?)
+    }
+
+    fn data_sources(&self) -> &[String] {
+        self.rows.data_sources()
     }
 
     fn samples_per_prompt(&self) -> u32 {
@@ -131,21 +128,21 @@ impl Source for Sampler {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     fn sampler(rows: u64, seed: Option<Seed>) -> Sampler {
-        let rows = (0..rows).map(|line| Arc::new(Row { line, ..Row::default() })).collect();
+        let rows: Vec<_> = (0..rows).map(|line| Arc::new(Row { line, ..Row::default() })).collect();
         Sampler {
             rows: Arc::new(rows),
             samples_per_prompt: 1,
             seed,
-            order: Mutex::new(None),
         }
     }
 
     fn lines(sampler: &Sampler, positions: std::ops::Range<u64>) -> Vec<u64> {
-        positions.map(|position| sampler.row(position).line).collect()
+        positions.map(|position| sampler.row(position).unwrap().line).collect()
     }
 
     #[test]

@@ -123,7 +123,9 @@ impl WarmUp for SftTrainer {
             let (epoch, place) = (batch / batches, batch % batches);
             let start = epoch * examples.rows() + place * self.batch_size;
             let end = (start + self.batch_size).min((epoch + 1) * examples.rows());
-            let sequences: Vec<Sequence> = (start..end).map(|position| example(&examples.row(position))).collect();
+            let sequences: Vec<Sequence> = (start..end)
+                .map(|position| Ok(example(&*examples.row(position)?)))
+                .collect::<Result<_, StageError>>()?;
             let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
             let mut loss = 0.0;
             for range in pack(&sequences, self.max_tokens_per_pack) {

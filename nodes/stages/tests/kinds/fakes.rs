@@ -12,7 +12,7 @@ use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, parse};
 use rlpipe_core::kind::{AnyConfig, BatchStage, GroupStage, Kind, Stage, Trainer};
 use rlpipe_core::services::{
-    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Sample,
+    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Rows, Sample,
     ServiceError, Services, Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
@@ -412,8 +412,8 @@ impl Services for World {
         Ok(format!("the {input}"))
     }
 
-    fn rows(&self, _sampler: &str) -> Result<Arc<Vec<Arc<Row>>>, ServiceError> {
-        Ok(Arc::new(self.rows.iter().cloned().map(Arc::new).collect()))
+    fn rows(&self, _sampler: &str) -> Result<Arc<dyn Rows>, ServiceError> {
+        Ok(Arc::new(self.rows.iter().cloned().map(Arc::new).collect::<Vec<_>>()))
     }
 
     fn engine(&self, _node: &str) -> Result<Arc<dyn Engine>, ServiceError> {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rlpipe_core::data::Row;
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::{Range, Sources};
 use rlpipe_core::kind::{PortType, Role, Target};
+use rlpipe_core::services::Rows;
 use rlpipe_text::Tokenizer;
 
 use super::pipeline::{Node, Pipeline};
@@ -22,7 +22,7 @@ use rows::Reader;
 #[derive(Default)]
 pub struct Data {
     /// Rows of each sampler, tokenized.
-    pub rows: BTreeMap<String, Arc<Vec<Arc<Row>>>>,
+    pub rows: BTreeMap<String, Arc<dyn Rows>>,
     /// Tokenizers of each model.
     pub tokenizers: BTreeMap<String, Arc<Tokenizer>>,
     /// SHA-256 of each sampler's file.
@@ -92,7 +92,7 @@ pub fn steps_of_epochs(pipeline: &Pipeline, data: &Data, epochs: u64) -> Option<
         .filter_map(|index| Some(pipeline.nodes[*index].input("prompts")?.node))
         .collect();
     let [sampler] = samplers.as_slice() else { return None };
-    let rows = data.rows.get(&pipeline.nodes[*sampler].name)?.len() as u64;
+    let rows = data.rows.get(&pipeline.nodes[*sampler].name)?.count();
     Some((rows * epochs / prompts_per_step).max(1))
 }
 

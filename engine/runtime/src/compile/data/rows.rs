@@ -10,6 +10,7 @@ use rlpipe_core::document::{Format, Origin, Range, Source, SourceId, Sources};
 use rlpipe_core::kind::OverLong;
 use rlpipe_text::{TextError, Tokenizer};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::Needs;
@@ -189,6 +190,7 @@ impl Reader<'_> {
                 Some(ROW_HELP.to_owned()),
             ));
         }
+        let columns: Map<String, Value> = serde_json::from_str(line).unwrap_or_default();
         let raw: RawRow = serde_json::from_str(line).map_err(|error| {
             let text = error.to_string();
             let text = text.split(" at line").next().unwrap_or_default();
@@ -266,6 +268,8 @@ impl Reader<'_> {
             }
         }
         Ok(Some(Row {
+            dataset: self.sampler.name.clone(),
+            columns,
             line: number,
             prompt,
             prompt_ids,

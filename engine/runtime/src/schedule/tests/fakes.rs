@@ -11,7 +11,7 @@ use rlpipe_core::data::{
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
-    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Sample,
+    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Rows, Sample,
     SavedFile, ServiceError, Services, Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
@@ -321,10 +321,9 @@ impl Services for World {
             .ok_or_else(|| ServiceError(format!("`{node}` has no `{input}`")))
     }
 
-    fn rows(&self, sampler: &str) -> Result<Arc<Vec<Arc<Row>>>, ServiceError> {
-        self.rows
-            .get(sampler)
-            .cloned()
+    fn rows(&self, sampler: &str) -> Result<Arc<dyn Rows>, ServiceError> {
+        let rows = self.rows.get(sampler).cloned();
+        rows.map(|rows| rows as Arc<dyn Rows>)
             .ok_or_else(|| ServiceError(format!("`{sampler}` has no rows")))
     }
 
