@@ -6,4 +6,5 @@ mod plugin;
 mod properties;
 mod reference;
 mod schema;
+mod settings;
 mod ui;

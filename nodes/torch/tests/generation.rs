@@ -81,7 +81,7 @@ fn a_rollout_is_the_same_alone_and_among_others() {
 }
 
 #[test]
-fn log_probs_are_those_of_the_trainer() {
+fn i27_log_probs_are_those_of_the_trainer() {
     for (dtype, tolerance) in [("float32", 1e-5), ("float64", 1e-6), ("bfloat16", 0.1)] {
         for temperature in [1.0, 0.6, 0.0] {
             let mut policy = fresh(dtype, false);

@@ -55,7 +55,7 @@ fn behaviour(policies: &mut Policies) -> (Vec<Vec<f32>>, v1::PackLogProbs, v1::P
 }
 
 #[test]
-fn a_restored_worker_goes_on_bit_for_bit() {
+fn i25e_a_restored_worker_goes_on_bit_for_bit() {
     for (dtype, own_weights) in [
         ("float32", false),
         ("float32", true),

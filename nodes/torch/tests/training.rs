@@ -45,7 +45,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 }
 
 #[test]
-fn gradients_do_not_depend_on_the_split() {
+fn i37_gradients_do_not_depend_on_the_split() {
     for (dtype, tolerance) in [("float64", 1e-10), ("float32", 1e-5)] {
         for tied in [true, false] {
             let mut policy = fresh(dtype, tied);
@@ -106,7 +106,7 @@ fn gradients_are_the_slopes_of_the_loss() {
 }
 
 #[test]
-fn chunks_and_masked_positions_do_not_matter() {
+fn i29_chunks_and_masked_positions_do_not_matter() {
     let mut policy = fresh("float64", true);
     for loss in losses() {
         let whole = gradients(&mut policy, &batch(), &loss, 1);
@@ -196,7 +196,7 @@ fn sums_are_those_of_the_tokens() {
 }
 
 #[test]
-fn a_norm_that_is_not_finite_changes_nothing() {
+fn i45_a_norm_that_is_not_finite_changes_nothing() {
     let mut policy = fresh("float32", true);
     policy.start_training(adamw()).unwrap();
     let mut bad = sequence(1, 2, 6);

@@ -259,7 +259,7 @@ pub struct VarConfig {
     /// Its value where it is unset or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Scalar>,
-    /// Whether it may be unset without a default.
+    /// Whether it may be unset without a default: a setting that is this reference and nothing else is then left out.
     #[serde(default)]
     pub optional: bool,
     /// Smallest value of a number.

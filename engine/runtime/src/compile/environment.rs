@@ -94,6 +94,7 @@ pub fn fill_in(tree: &mut Tree, request: &Request<'_>, sources: &Sources, diagno
         }
         None
     });
+    missing.retain(|reference| !leave_out(reference, &variables, tree, sources));
     variables.references = references;
     variables.missing = missing;
     undeclared(&variables, section, tree, sources, diagnostics);
@@ -101,6 +102,18 @@ pub fn fill_in(tree: &mut Tree, request: &Request<'_>, sources: &Sources, diagno
         restore(tree, env);
     }
     variables
+}
+
+/// Takes out the setting that an optional variable without a value is all of; false where it is needed all the same.
+fn leave_out(reference: &Reference, variables: &Variables, tree: &mut Tree, sources: &Sources) -> bool {
+    let optional = (variables.config.vars.get(&reference.name)).is_some_and(|config| config.optional);
+    if !optional || !matches!(reference.path.last(), Some(Segment::Key(_))) {
+        return false;
+    }
+    let written = tree.at(&reference.path).tree.range;
+    let text = &sources.get(written.source).text[written.start as usize..written.end as usize];
+    let is_whole = text.trim_matches(['"', '\'']) == format!("${{{}}}", reference.name);
+    is_whole && tree.remove(&reference.path).is_some()
 }
 
 /// Puts `env` back, so that later passes and the origin of values can see it.

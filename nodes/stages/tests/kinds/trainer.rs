@@ -18,7 +18,7 @@ fn responses(sequences: &[Sequence]) -> Vec<&[u32]> {
 }
 
 #[tokio::test]
-async fn groups_are_shared_out_among_optimizer_steps_and_only_then_packed() {
+async fn i35_groups_are_shared_out_among_optimizer_steps_and_only_then_packed() {
     let (world, _) = step("optimizer_steps: 2\nmax_tokens_per_pack: 8", &four_groups()).await;
     let mut shares: Vec<Vec<Vec<u32>>> = vec![Vec::new()];
     let mut packs = vec![0];
@@ -255,7 +255,7 @@ async fn training_begins_with_a_fresh_optimizer_of_these_settings() {
 }
 
 #[tokio::test]
-async fn every_optimizer_step_has_the_rate_of_its_train_step() {
+async fn i23_every_optimizer_step_has_the_rate_of_its_train_step() {
     let world = World::default();
     let settings = "optimizer_steps: 2\nlr_schedule: { linear: { warmup_steps: 2, min_lr: 0.1 } }";
     let mut trainer = trainer(settings, &world);
@@ -307,7 +307,7 @@ async fn a_step_that_teaches_nothing_says_so() {
 }
 
 #[tokio::test]
-async fn an_engine_that_drifts_is_told() {
+async fn i28_an_engine_that_drifts_is_told() {
     let drifted = |by: f32| {
         let mut batch = four_groups();
         let rollouts = batch.groups.iter_mut().flat_map(|group| &mut group.rollouts);

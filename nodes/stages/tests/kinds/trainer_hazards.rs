@@ -14,7 +14,7 @@ async fn learnt(settings: &str, batch: &Batch) -> f64 {
 /// A token mean that is taken over each pack, and then over packs, weighs tokens by the company they are in: the gradient
 /// changes with the pack size. The count of the whole share is known before the first pack goes backward.
 #[tokio::test]
-async fn the_gradient_does_not_depend_on_how_a_share_is_packed() {
+async fn i34_the_gradient_does_not_depend_on_how_a_share_is_packed() {
     let batch = four_groups();
     let whole = learnt("max_tokens_per_pack: 1000", &batch).await;
     assert_ne!(whole, 0.0);
@@ -34,7 +34,7 @@ async fn the_gradient_does_not_depend_on_how_a_share_is_packed() {
 /// Tokens of a pack whose gradient is not finite must neither count for those that are, nor be counted as learnt from:
 /// the whole optimizer step is left out, the others keep their own token counts.
 #[tokio::test]
-async fn a_gradient_that_is_not_finite_takes_its_whole_optimizer_step_and_no_other() {
+async fn i39_a_gradient_that_is_not_finite_takes_its_whole_optimizer_step_and_no_other() {
     let mut poisoned = four_groups();
     poisoned.groups[2].rollouts[0].response_ids[4] = POISON;
     let first_half = Batch {

@@ -36,8 +36,23 @@ pub fn logprobs(
     (distribution.gather(1, &targets, false).squeeze_dim(1), distribution)
 }
 
-/// Entropy of each row of a log-distribution, without a graph.
+/// Entropy of each row of a log-distribution, without a graph. A token of probability 0 adds nothing.
 pub fn entropy(distribution: &Tensor) -> Tensor {
     let distribution = distribution.detach();
-    -(distribution.exp() * &distribution).sum_dim_intlist(-1, false, None)
+    // 0 times minus infinity is not a number.
+    -(distribution.exp() * distribution.clamp_min(-1e4)).sum_dim_intlist(-1, false, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i43_impossible_tokens_leave_the_entropy_finite() {
+        let rows = Tensor::from_slice(&[0.0, 0.0, f64::NEG_INFINITY, 1.0, 1.0, 1.0]).view([2, 3]);
+        let found = entropy(&rows.log_softmax(-1, None));
+        for (row, choices) in [2f64, 3.0].into_iter().enumerate() {
+            assert!((found.double_value(&[row as i64]) - choices.ln()).abs() < 1e-12);
+        }
+    }
 }

@@ -108,4 +108,64 @@ mod tests {
             }
         }
     }
+
+    /// Without a graph through the estimate a KL term is a number that teaches nothing; k1's slope is 1 wherever the
+    /// reference lies, which is why a pipeline that trains on it is warned.
+    #[test]
+    fn i40_the_kl_term_pulls_towards_the_reference() {
+        for (logprob, reference) in [(-1.0, -1.5), (-1.5, -1.0), (-3.0, -1.0)] {
+            let apart: f64 = logprob - reference;
+            for (kl, slope) in [(Kl::K1, 1.0), (Kl::K2, apart), (Kl::K3, 1.0 - (-apart).exp())] {
+                let logprob = Tensor::from_slice(&[logprob]).set_requires_grad(true);
+                let old = logprob.detach();
+                let reference = Tensor::from_slice(&[reference]);
+                let terms = policy_terms(&settings(None, kl), &logprob, &old, &old.zeros_like(), &reference);
+                terms.kl.unwrap().sum(None).backward();
+                let found = logprob.grad().double_value(&[0]);
+                assert!(
+                    (found - slope).abs() < 1e-12,
+                    "{kl:?} at {apart}: {found} is not {slope}"
+                );
+            }
+        }
+    }
+
+    /// Over a vocabulary of five tokens expectations are sums. Tokens are drawn from the policy itself: k1 and k3 then
+    /// estimate `KL(policy, reference)`, the gradient of k2 is that of this KL, the gradient of k1 is nothing, and
+    /// that of k3 is the one of `KL(reference, policy)` (Schulman 2020, "Approximating KL Divergence"; Tang and Munos
+    /// 2025, "On a few pitfalls in KL divergence gradient estimation for RL").
+    #[test]
+    fn i41_estimates_and_their_gradients_are_those_of_the_exact_kl() {
+        let reference = Tensor::from_slice(&[0.5, -0.3, 0.1, 1.2, -0.9]).log_softmax(-1, None);
+        let logits = || Tensor::from_slice(&[0.2, 0.7, -1.0, 0.4, 0.0]).set_requires_grad(true);
+        let gradient = |value: &dyn Fn(&Tensor) -> Tensor| {
+            let logits = logits();
+            let value = value(&logits.log_softmax(-1, None));
+            value.backward();
+            (value.double_value(&[]), logits.grad())
+        };
+        let near = |a: &Tensor, b: &Tensor| (a - b).abs().max().double_value(&[]) < 1e-12;
+
+        let (exact, slope) = gradient(&|policy| (policy.exp() * (policy - &reference)).sum(None));
+        let (_, other_way) = gradient(&|policy| (reference.exp() * (&reference - policy)).sum(None));
+        assert!(exact > 0.1 && !near(&slope, &other_way));
+        for kl in [Kl::K1, Kl::K2, Kl::K3] {
+            let (estimate, found) = gradient(&|policy| {
+                let drawn = policy.detach();
+                let terms = policy_terms(&settings(None, kl), policy, &drawn, &drawn.zeros_like(), &reference);
+                (drawn.exp() * terms.kl.unwrap()).sum(None)
+            });
+            let wanted = match kl {
+                Kl::K2 => &slope,
+                Kl::K3 => &other_way,
+                _ => &slope.zeros_like(),
+            };
+            assert!(near(&found, wanted), "{kl:?}");
+            assert_eq!(
+                kl != Kl::K2,
+                (estimate - exact).abs() < 1e-12,
+                "{kl:?}: {estimate} {exact}"
+            );
+        }
+    }
 }

@@ -117,7 +117,7 @@ async fn a_broken_run_draws_the_same_rows_in_the_same_order() {
 /// A version counter that is restored while what it is compared with begins at nothing makes every rollout look fresh, or
 /// hopelessly old. Staleness is taken from the versions that drew the tokens, so that a break changes nothing.
 #[tokio::test]
-async fn staleness_is_the_same_after_a_break() {
+async fn i24_staleness_is_the_same_after_a_break() {
     let overrides = ["nodes.sync.every_steps=3", "run.checkpoint={ every_steps: 3 }"];
     let staleness = |world: &World| -> Vec<f64> {
         let rows = metrics(world).into_iter().filter(|(step, _)| *step > 0);
