@@ -175,6 +175,10 @@ impl Fleet {
                 own_weights: engine.own_weights,
             }),
             trainable: planned.trainable,
+            token_bytes: match &planned.engine {
+                Some(_) => self.token_bytes(name),
+                None => Vec::new(),
+            },
         };
         let loaded = worker.load(&request).await?;
         self.workers.insert(name.clone(), worker.clone());
@@ -192,6 +196,16 @@ impl Fleet {
             "`{name}`: {parameters:.1} M parameters in {} on {}{slots}",
             loaded.dtype, loaded.device
         ))
+    }
+
+    /// What each token of a model stands for; nothing where its tokens do not stand for bytes.
+    fn token_bytes(&self, model: &str) -> Vec<Vec<u8>> {
+        let Some(tokenizer) = self.tokenizers.get(model) else {
+            return Vec::new();
+        };
+        (0..tokenizer.vocabulary_size() as u32)
+            .map_while(|id| tokenizer.token_bytes(id))
+            .collect()
     }
 
     /// Versions and devices, for the checkpoint.
@@ -330,9 +344,9 @@ impl WorkerState for Fleet {
 struct ModelTokenizer(Arc<rlpipe_text::Tokenizer>);
 
 impl Tokenizer for ModelTokenizer {
-    fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
+    fn decode(&self, ids: &[u32], without_bytes: u32) -> Result<String, ServiceError> {
         self.0
-            .decode(ids, true)
+            .decode_start(ids, without_bytes as usize)
             .map_err(|error| ServiceError(error.to_string()))
     }
 

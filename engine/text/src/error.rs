@@ -34,31 +34,37 @@ pub enum TextError {
     },
     /// The model folder has no chat template.
     #[error(
-        "`{}` has no chat template; put one into `chat_template.jinja` there, \
-         or use a model that was trained to chat (its folder brings one)", .folder.display()
+        "`{}` has no chat template; put one into `chat_template.jinja` there, name a file in the model's \
+         `chat_template`, or use a model that was trained to chat (its folder brings one)", .folder.display()
     )]
     NoTemplate {
         /// The model folder.
         folder: PathBuf,
     },
     /// The chat template called `raise_exception`.
-    #[error("the chat template of `{}` rejects the messages: {message}", .folder.display())]
+    #[error("the chat template of `{}` rejects the messages: {message}", .place.display())]
     TemplateRejects {
-        /// The model folder.
-        folder: PathBuf,
+        /// The model folder, or the template's own file.
+        place: PathBuf,
         /// What the template said.
         message: String,
     },
     /// The chat template failed while it was rendered.
     #[error(
         "the chat template of `{}` fails: {problem}; correct the template there, \
-         or put another into `chat_template.jinja` in that folder", .folder.display()
+         or name another file in the model's `chat_template`", .place.display()
     )]
     TemplateFails {
-        /// The model folder.
-        folder: PathBuf,
+        /// The model folder, or the template's own file.
+        place: PathBuf,
         /// The engine's message with the template's line.
         problem: String,
+    },
+    /// A variable of the chat template has the name of something that every template is given.
+    #[error("`{name}` cannot be a variable of a chat template: it comes from the rows; give it another name")]
+    Variable {
+        /// The name.
+        name: String,
     },
     /// The tokenizer itself failed on a text or on ids.
     #[error("the tokenizer of `{}` cannot {action}: {problem}; check its `tokenizer.json`", .folder.display())]

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::TextError;
+use crate::{ChatTemplateChoice, TextError};
 
+const NAME_A_TEMPLATE: &str = "name a file with a chat template (Jinja) in the model's `chat_template`";
 const COPY_AGAIN: &str = "copy the file from the model's release again";
 
 /// The files that concern text, before anything is built from them.
@@ -24,7 +25,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    pub fn read(path: &Path) -> Result<Folder, TextError> {
+    pub fn read(path: &Path, choice: &ChatTemplateChoice) -> Result<Folder, TextError> {
         let tokenizer = require(
             &path.join("tokenizer.json"),
             "point the model's `path` at a Hugging Face folder with a fast tokenizer",
@@ -37,7 +38,10 @@ impl Folder {
         special_tokens.append(&mut named_tokens(&config_path, &config)?);
         Ok(Folder {
             tokenizer,
-            template: template(path, &config_path, &config)?,
+            template: match &choice.file {
+                Some(file) => Some((file.clone(), require(file, NAME_A_TEMPLATE)?)),
+                None => template(path, &config_path, &config)?,
+            },
             special_tokens,
             stop_ids: stop_ids(path)?,
         })

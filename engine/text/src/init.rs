@@ -322,7 +322,7 @@ fn tokenizer(kind: &InitTokenizer, vocabulary: &[String]) -> Value {
 
 /// The printable character that byte-level tokenizers write for a byte (GPT-2's table): bytes that print stand for
 /// themselves, the others follow from U+0100 in order.
-fn byte_character(byte: u8) -> char {
+pub(crate) fn byte_character(byte: u8) -> char {
     let prints = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if prints(byte) {
         return char::from(byte);

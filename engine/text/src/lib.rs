@@ -1,8 +1,9 @@
 //! Tokenizer and chat template of a model folder, in the driver; workers see token ids only.
 //!
 //! [`Tokenizer::load`] reads a Hugging Face folder, [`init_folder`] writes one for a small Llama from nothing.
-//! Left out: tool schemas and documents in chat templates, clean-up of spaces after decoding.
+//! Left out: clean-up of spaces after decoding.
 
+mod bytes;
 mod error;
 mod folder;
 mod init;
@@ -12,5 +13,5 @@ mod tokenizer;
 
 pub use error::TextError;
 pub use init::{InitSpec, InitTokenizer, init_folder};
-pub use template::Message;
+pub use template::{Chat, ChatTemplateChoice};
 pub use tokenizer::Tokenizer;

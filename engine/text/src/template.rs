@@ -1,6 +1,6 @@
 //! Renders chat templates as transformers does: jinja2 with `trim_blocks` and `lstrip_blocks`, loop controls,
-//! `raise_exception`, `strftime_now`, a `tojson` that is `json.dumps`, special tokens as variables, and
-//! `tools` and `documents` as None.
+//! `raise_exception`, `strftime_now`, a `tojson` that is `json.dumps`, special tokens as variables, and what the caller
+//! sets besides.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,28 +11,47 @@ use chrono::{DateTime, Utc};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
-use serde::{Deserialize, Serialize};
+use rlpipe_core::data::Message;
+use serde::Serialize;
+use serde_json::Map;
 
 use crate::TextError;
 use crate::json::Layout;
 
-/// One turn of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
-    /// Who speaks: `system`, `user`, `assistant`, or what else the model's template knows.
-    pub role: String,
-    /// What is said.
-    pub content: String,
+/// What a chat template turns into text.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Chat<'a> {
+    /// The conversation.
+    pub messages: &'a [Message],
+    /// Whether the assistant's turn is opened at the end.
+    pub add_generation_prompt: bool,
+    /// JSON schemas of the functions that the model may call; none is None in the template.
+    pub tools: Option<&'a [serde_json::Value]>,
+    /// What the model may look things up in; none is None in the template.
+    pub documents: Option<&'a [serde_json::Value]>,
 }
 
-impl Message {
-    /// A turn of `role`.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message {
-            role: role.into(),
-            content: content.into(),
+impl<'a> Chat<'a> {
+    /// A conversation in which the assistant speaks next.
+    pub fn prompt(messages: &'a [Message]) -> Self {
+        Self {
+            messages,
+            add_generation_prompt: true,
+            ..Self::default()
         }
     }
+}
+
+/// What a template sees beside its variables, by the names it sees them under.
+const CHAT_NAMES: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
+
+/// Which template is used with a model folder, and what it is told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChatTemplateChoice {
+    /// A file with a template; none: the folder's own.
+    pub file: Option<PathBuf>,
+    /// Variables of the template, such as `enable_thinking`. They go before special tokens of the same name.
+    pub variables: Map<String, serde_json::Value>,
 }
 
 const NAME: &str = "chat_template";
@@ -44,30 +63,27 @@ struct Raised(String);
 
 #[derive(Debug)]
 pub(crate) struct ChatTemplate {
-    folder: PathBuf,
+    /// The model folder, or the template's own file.
+    place: PathBuf,
     environment: Environment<'static>,
 }
 
-#[derive(Serialize)]
-struct Context<'a> {
-    messages: &'a [Message],
-    add_generation_prompt: bool,
-    tools: Option<()>,
-    documents: Option<()>,
-}
-
 impl ChatTemplate {
-    /// Compiles `source`, which was read from `file`.
+    /// Compiles `source`, which was read from `file`; faults of rendering name `place`.
     pub fn compile(
-        folder: &Path,
+        place: &Path,
         file: &Path,
         source: &str,
         special_tokens: &BTreeMap<String, String>,
+        variables: &Map<String, serde_json::Value>,
     ) -> Result<ChatTemplate, TextError> {
+        if let Some(name) = variables.keys().find(|name| CHAT_NAMES.contains(&name.as_str())) {
+            return Err(TextError::Variable { name: name.clone() });
+        }
         let fails = |error: minijinja::Error| TextError::Malformed {
             path: file.to_owned(),
             problem: format!("its chat template does not parse: {error}"),
-            remedy: "correct it, or put another template into `chat_template.jinja` beside it",
+            remedy: "correct it, or name another file in the model's `chat_template`",
         };
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
@@ -84,11 +100,14 @@ impl ChatTemplate {
         for (name, text) in special_tokens {
             environment.add_global(name.clone(), text.clone());
         }
+        for (name, value) in variables {
+            environment.add_global(name.clone(), Value::from(Serde(value)));
+        }
         environment
             .add_template_owned(NAME, without_generation_tags(source))
             .map_err(fails)?;
         let mut template = ChatTemplate {
-            folder: folder.to_owned(),
+            place: place.to_owned(),
             environment,
         };
         template.set_moment(SystemTime::now());
@@ -108,22 +127,16 @@ impl ChatTemplate {
         });
     }
 
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TextError> {
-        let context = Context {
-            messages,
-            add_generation_prompt,
-            tools: None,
-            documents: None,
-        };
+    pub fn render(&self, chat: &Chat<'_>) -> Result<String, TextError> {
         let template = self
             .environment
             .get_template(NAME)
             .map_err(|error| self.fails(&error))?;
         template
-            .render(Value::from(Serde(&context)))
+            .render(Value::from(Serde(chat)))
             .map_err(|error| match raised(&error) {
                 Some(message) => TextError::TemplateRejects {
-                    folder: self.folder.clone(),
+                    place: self.place.clone(),
                     message,
                 },
                 None => self.fails(&error),
@@ -132,7 +145,7 @@ impl ChatTemplate {
 
     fn fails(&self, error: &minijinja::Error) -> TextError {
         TextError::TemplateFails {
-            folder: self.folder.clone(),
+            place: self.place.clone(),
             problem: error.to_string(),
         }
     }

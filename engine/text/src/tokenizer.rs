@@ -7,9 +7,10 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 use tokenizers::models::ModelWrapper;
 
-use crate::TextError;
+use crate::bytes::TokenBytes;
 use crate::folder::{Folder, malformed};
-use crate::template::{ChatTemplate, Message};
+use crate::template::ChatTemplate;
+use crate::{Chat, ChatTemplateChoice, TextError};
 
 /// The tokenizer and the chat template of one model folder.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub struct Tokenizer {
     pad_id: u32,
     unknown_id: Option<u32>,
     vocabulary_size: usize,
+    token_bytes: Option<TokenBytes>,
     fingerprint: String,
 }
 
@@ -29,7 +31,12 @@ impl Tokenizer {
     /// Reads `tokenizer.json`, `tokenizer_config.json`, and where they are there `chat_template.jinja`,
     /// `special_tokens_map.json`, `generation_config.json` and `config.json` of a Hugging Face folder.
     pub fn load(folder: &Path) -> Result<Tokenizer, TextError> {
-        let files = Folder::read(folder)?;
+        Self::load_with(folder, &ChatTemplateChoice::default())
+    }
+
+    /// The same, with another chat template or with variables for it.
+    pub fn load_with(folder: &Path, choice: &ChatTemplateChoice) -> Result<Tokenizer, TextError> {
+        let files = Folder::read(folder, choice)?;
         let tokenizer_path = folder.join("tokenizer.json");
         let mut tokenizer = tokenizers::Tokenizer::from_bytes(&files.tokenizer)
             .map_err(|error| malformed(&tokenizer_path, error.to_string()))?;
@@ -69,7 +76,11 @@ impl Tokenizer {
         };
         let pad_id = special_id("pad_token")?.unwrap_or(eos_id);
         let template = match &files.template {
-            Some((path, source)) => Some(ChatTemplate::compile(folder, path, source, &files.special_tokens)?),
+            Some((file, source)) => {
+                let place = choice.file.as_deref().unwrap_or(folder);
+                let (special_tokens, variables) = (&files.special_tokens, &choice.variables);
+                Some(ChatTemplate::compile(place, file, source, special_tokens, variables)?)
+            }
             None => None,
         };
         Ok(Tokenizer {
@@ -79,7 +90,10 @@ impl Tokenizer {
             pad_id,
             unknown_id: unknown_id(&tokenizer),
             vocabulary_size,
-            fingerprint: fingerprint(&files, &stop_ids, eos_id, pad_id),
+            token_bytes: tokenizer
+                .get_decoder()
+                .and_then(|decoder| TokenBytes::read(&serde_json::to_value(decoder).ok()?)),
+            fingerprint: fingerprint(&files, choice, &stop_ids, eos_id, pad_id),
             stop_ids,
             tokenizer,
         })
@@ -159,10 +173,41 @@ impl Tokenizer {
             .map_err(|error| self.cannot("decode", &format!("{:?}", &ids[..ids.len().min(8)]), &error))
     }
 
-    /// The conversation as the model's chat template writes it; `add_generation_prompt` opens the assistant's turn.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TextError> {
+    /// The text of `ids` without special tokens and without the last `without_bytes` bytes that they stand for.
+    pub fn decode_start(&self, ids: &[u32], without_bytes: usize) -> Result<String, TextError> {
+        let whole = self.decode(ids, true)?;
+        if without_bytes == 0 {
+            return Ok(whole);
+        }
+        let bytes: Vec<u8> = ids
+            .iter()
+            .flat_map(|&id| self.token_bytes(id).unwrap_or_default())
+            .collect();
+        let kept = String::from_utf8_lossy(&bytes[..bytes.len().saturating_sub(without_bytes)]);
+        // Some decoders leave out the space that stands before the first word.
+        let is_stripped = String::from_utf8_lossy(&bytes).strip_prefix(' ') == Some(&whole);
+        Ok(kept
+            .strip_prefix(' ')
+            .filter(|_| is_stripped)
+            .unwrap_or(&kept)
+            .to_owned())
+    }
+
+    /// The bytes that a token stands for; special tokens and ids that the tokenizer does not have stand for nothing.
+    /// The bytes of `ids`, one after the other, are the UTF-8 of their [`decode`](Self::decode) without special tokens,
+    /// but for what is not UTF-8 and for a space that the decoder leaves out at the start.
+    /// None where the tokenizer's decoder is of a kind in which tokens do not stand for bytes.
+    pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let bytes = self.token_bytes.as_ref()?;
+        let token = self.tokenizer.id_to_token(id);
+        let token = token.filter(|token| !self.tokenizer.get_added_vocabulary().is_special_token(token));
+        Some(token.map(|token| bytes.of(&token)).unwrap_or_default())
+    }
+
+    /// The conversation as the model's chat template writes it.
+    pub fn render(&self, chat: &Chat<'_>) -> Result<String, TextError> {
         match &self.template {
-            Some(template) => template.render(messages, add_generation_prompt),
+            Some(template) => template.render(chat),
             None => Err(TextError::NoTemplate {
                 folder: self.folder.clone(),
             }),
@@ -170,8 +215,8 @@ impl Tokenizer {
     }
 
     /// [`render`](Self::render), then [`encode`](Self::encode).
-    pub fn encode_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Vec<u32>, TextError> {
-        self.encode(&self.render(messages, add_generation_prompt)?)
+    pub fn encode_chat(&self, chat: &Chat<'_>) -> Result<Vec<u32>, TextError> {
+        self.encode(&self.render(chat)?)
     }
 
     /// The ids that end a generation: [`eos_id`](Self::eos_id), then `eos_token_id` of the generation configuration
@@ -243,7 +288,7 @@ fn unknown_id(tokenizer: &tokenizers::Tokenizer) -> Option<u32> {
     tokenizer.token_to_id(&token?)
 }
 
-fn fingerprint(files: &Folder, stop_ids: &[u32], eos_id: u32, pad_id: u32) -> String {
+fn fingerprint(files: &Folder, choice: &ChatTemplateChoice, stop_ids: &[u32], eos_id: u32, pad_id: u32) -> String {
     let mut hash = Sha256::new();
     let mut add = |part: &str| {
         hash.update((part.len() as u64).to_le_bytes());
@@ -254,6 +299,9 @@ fn fingerprint(files: &Folder, stop_ids: &[u32], eos_id: u32, pad_id: u32) -> St
     for (name, text) in &files.special_tokens {
         add(name);
         add(text);
+    }
+    if !choice.variables.is_empty() {
+        add(&serde_json::Value::Object(choice.variables.clone()).to_string());
     }
     add(&format!("{stop_ids:?} {eos_id} {pad_id}"));
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rlpipe_text::{InitSpec, InitTokenizer, Message, TextError, Tokenizer, init_folder};
+use rlpipe_core::data::Message;
+use rlpipe_text::{Chat, InitSpec, InitTokenizer, TextError, Tokenizer, init_folder};
 use serde::Deserialize;
 
 /// 2024-07-04 05:06:07, the goldens' clock.
@@ -54,13 +55,16 @@ fn templates_render_as_in_transformers() {
         let template = fs::read_to_string(tests.join("templates").join(&case.template)).unwrap();
         let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(MOMENT_SECS);
         let tokenizer = Tokenizer::load(folder(&template).path()).unwrap().with_moment(moment);
-        let rendered = tokenizer.render(&case.messages, case.add_generation_prompt);
+        let chat = Chat {
+            messages: &case.messages,
+            add_generation_prompt: case.add_generation_prompt,
+            ..Chat::default()
+        };
+        let rendered = tokenizer.render(&chat);
         match (case.text, case.error) {
             (Some(text), None) => {
                 assert_eq!(rendered.unwrap(), text, "{}", case.template);
-                let ids = tokenizer
-                    .encode_chat(&case.messages, case.add_generation_prompt)
-                    .unwrap();
+                let ids = tokenizer.encode_chat(&chat).unwrap();
                 assert_eq!(ids, tokenizer.encode(&text).unwrap());
                 assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
             }
@@ -85,7 +89,11 @@ fn faults_of_a_template_say_where_they_are() {
     assert!(syntax.contains(":2)"), "{syntax}");
 
     let user = [Message::new("user", "hello")];
-    let render = |template: &str| Tokenizer::load(folder(template).path()).unwrap().render(&user, true);
+    let render = |template: &str| {
+        Tokenizer::load(folder(template).path())
+            .unwrap()
+            .render(&Chat::prompt(&user))
+    };
     for (template, part) in [
         ("{{ messages[0].tool.name }}", "undefined"),
         (
@@ -116,7 +124,7 @@ fn faults_of_a_template_say_where_they_are() {
 #[test]
 fn a_template_is_taken_from_its_file_then_from_the_configuration() {
     let folder = folder("from the file");
-    let render = || Tokenizer::load(folder.path()).and_then(|tokenizer| tokenizer.render(&[], false));
+    let render = || Tokenizer::load(folder.path()).and_then(|tokenizer| tokenizer.render(&Chat::default()));
     assert_eq!(render().unwrap(), "from the file");
 
     fs::remove_file(folder.path().join("chat_template.jinja")).unwrap();

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use rlpipe_text::{InitSpec, InitTokenizer, Message, TextError, Tokenizer, init_folder};
+use rlpipe_core::data::Message;
+use rlpipe_text::{Chat, InitSpec, InitTokenizer, TextError, Tokenizer, init_folder};
 use serde_json::{Value, json};
 
 const SUMS: &str = "0123456789+-= ";
@@ -61,9 +62,9 @@ fn a_character_is_a_token() {
     assert_eq!(tokenizer.stop_ids(), [1]);
     assert_eq!(tokenizer.vocabulary_size(), 17);
     let turns = [Message::new("user", "1+1="), Message::new("assistant", "2")];
-    assert_eq!(tokenizer.render(&turns, true).unwrap(), "1+1=2");
+    assert_eq!(tokenizer.render(&Chat::prompt(&turns)).unwrap(), "1+1=2");
     assert_eq!(
-        tokenizer.encode_chat(&turns, false).unwrap(),
+        tokenizer.encode_chat(&Chat::prompt(&turns)).unwrap(),
         tokenizer.encode("1+1=2").unwrap()
     );
 

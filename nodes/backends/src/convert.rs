@@ -30,6 +30,7 @@ pub(crate) fn load_to_wire(request: &LoadRequest) -> Result<v1::Load, ServiceErr
             own_weights: engine.own_weights,
         }),
         trainable: request.trainable,
+        token_bytes: request.token_bytes.clone(),
     })
 }
 
@@ -60,6 +61,7 @@ pub(crate) fn generate_to_wire(model: &str, request: GenerateRequest) -> v1::Gen
         prompt_ids,
         seeds,
         stop_ids,
+        stop_strings,
         sampling,
     } = request;
     v1::Generate {
@@ -67,6 +69,7 @@ pub(crate) fn generate_to_wire(model: &str, request: GenerateRequest) -> v1::Gen
         prompt_ids,
         seeds,
         stop_ids,
+        stop_strings,
         sampling: Some(v1::Sampling {
             max_new_tokens: sampling.max_new_tokens,
             min_new_tokens: sampling.min_new_tokens,
@@ -98,6 +101,7 @@ fn sample_from_wire(sample: v1::Sample) -> Result<Sample, String> {
         ids: sample.ids,
         logprobs: sample.logprobs,
         finish_reason,
+        stop_bytes: sample.stop_bytes,
         policy_version,
     })
 }

@@ -32,6 +32,8 @@ pub struct LoadRequest {
     pub engine: Option<EngineSpec>,
     /// It will be trained: master weights are kept.
     pub trainable: bool,
+    /// The bytes that each token stands for, by id; empty where no stop strings will be asked for.
+    pub token_bytes: Vec<Vec<u8>>,
 }
 
 /// What a worker needs to know to generate.

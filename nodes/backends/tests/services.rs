@@ -82,10 +82,12 @@ async fn the_engine_speaks_for_its_model() {
         prompt_ids: vec![7, 8],
         seeds: vec![u64::MAX, 5],
         stop_ids: vec![2, 3],
+        stop_strings: vec!["\n\nQ".to_owned()],
         sampling,
     };
     let stopped = v1::Sample {
         finish_reason: v1::FinishReason::Stop.into(),
+        stop_bytes: 5,
         ..sample_of(9, 3)
     };
     let called_off = v1::Sample {
@@ -109,13 +111,17 @@ async fn the_engine_speaks_for_its_model() {
         prompt_ids: vec![7, 8],
         seeds: vec![u64::MAX, 5],
         stop_ids: vec![2, 3],
+        stop_strings: vec!["\n\nQ".to_owned()],
         sampling: Some(sampling),
     };
     assert_eq!(command, Command::Generate(expected));
     let samples = samples.unwrap();
     assert_eq!(samples[0].ids, [9, 10, 11]);
     assert_eq!(samples[0].logprobs, [-1.125, -1.25, -1.375]);
-    assert_eq!(samples[0].finish_reason, FinishReason::Stop);
+    assert_eq!(
+        (samples[0].finish_reason, samples[0].stop_bytes),
+        (FinishReason::Stop, 5)
+    );
     let runs = [
         VersionRun { version: 3, tokens: 1 },
         VersionRun { version: 4, tokens: 2 },
@@ -153,6 +159,7 @@ async fn samples_that_do_not_fit_the_request_are_named() {
         prompt_ids: vec![1],
         seeds: vec![1, 2],
         stop_ids: vec![],
+        stop_strings: vec![],
         sampling,
     };
     let good = || sample_of(1, 4);

@@ -25,6 +25,7 @@ fn request(seeds: Vec<u64>) -> GenerateRequest {
         prompt_ids: vec![7, 8, 9],
         seeds,
         stop_ids: vec![2],
+        stop_strings: vec![],
         sampling,
     }
 }
@@ -95,6 +96,7 @@ async fn the_commands_of_a_workers_life_cross_whole() {
         init_seed: Some(0),
         engine: Some(engine),
         trainable: true,
+        token_bytes: vec![vec![], b" a".to_vec()],
     };
     let expected = Loaded {
         parameters: 1 << 40,
@@ -125,6 +127,7 @@ async fn the_commands_of_a_workers_life_cross_whole() {
         init_seed: Some(0),
         engine: Some(engine),
         trainable: true,
+        token_bytes: vec![vec![], b" a".to_vec()],
     };
     let folder = || "/run/step-1".to_owned();
     let asked = [

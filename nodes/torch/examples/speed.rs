@@ -70,6 +70,7 @@ fn main() {
             own_weights: false,
         }),
         trainable: true,
+        token_bytes: Vec::new(),
     };
     let accelerator = open(work.accelerator).unwrap();
     let mut policy = Policy::load(&load, &accelerator).unwrap();

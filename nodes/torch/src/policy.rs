@@ -74,7 +74,13 @@ impl Policy {
             } else {
                 0
             };
-            policy.engine = Some(Engine::new(&policy.network, spec, held, 0)?);
+            policy.engine = Some(Engine::new(
+                &policy.network,
+                spec,
+                held,
+                command.token_bytes.clone(),
+                0,
+            )?);
             policy.engine_weights = spec.own_weights.then(|| copies(&policy.weights));
         }
         Ok(policy)

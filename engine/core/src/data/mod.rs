@@ -1,15 +1,15 @@
 //! What crosses the edges of a pipeline: plain vectors, never tensors.
 
+mod message;
 mod metrics;
 mod pack;
 mod permutation;
 mod rollout;
 mod seed;
 
+pub use message::Message;
 pub use metrics::{Metrics, mean, standard_deviation};
 pub use pack::{AdamW, KlEstimator, Loss, PolicyLoss, Sequence, SequenceSums};
 pub use permutation::Permutation;
-pub use rollout::{
-    Batch, DropReason, FinishReason, Group, Message, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun,
-};
+pub use rollout::{Batch, DropReason, FinishReason, Group, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun};
 pub use seed::Seed;

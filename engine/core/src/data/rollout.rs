@@ -7,14 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// One message of a chat.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Message {
-    /// `system`, `user`, `assistant`, ...
-    pub role: String,
-    /// Its text.
-    pub content: String,
-}
+use super::Message;
 
 /// A row of a data set, tokenized.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +35,7 @@ pub struct Row {
 pub struct Sampling {
     /// The response ends after so many tokens.
     pub max_new_tokens: u32,
-    /// Stop tokens cannot be drawn before so many.
+    /// Stop tokens cannot be drawn before so many, and stop strings are not looked for.
     pub min_new_tokens: u32,
     /// 0 takes the likeliest token and reports its log-prob at temperature 1.
     pub temperature: f64,
@@ -56,7 +49,7 @@ pub struct Sampling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// A stop token, which is the last token.
+    /// A stop token, which is the last token, or a stop string, which the last token completes.
     Stop,
     /// `max_new_tokens` or the context's end.
     Length,
@@ -117,7 +110,7 @@ pub struct Rollout {
     pub policy_version: Vec<VersionRun>,
     /// Temperature they were drawn at.
     pub temperature: f64,
-    /// The text, without special tokens.
+    /// The text, without special tokens; where a stop string ended it, what comes before that.
     pub response: String,
     /// None until judged.
     pub score: Option<Score>,

@@ -24,6 +24,8 @@ pub struct GenerateRequest {
     pub seeds: Vec<u64>,
     /// Tokens that end a response.
     pub stop_ids: Vec<u32>,
+    /// Texts that end a response with the token that completes them, however they are spread over tokens.
+    pub stop_strings: Vec<String>,
     /// How tokens are drawn.
     pub sampling: Sampling,
 }
@@ -37,6 +39,9 @@ pub struct Sample {
     pub logprobs: Vec<f32>,
     /// Why it ended.
     pub finish_reason: FinishReason,
+    /// How many bytes at the end of the tokens' text are the stop string that ended it and what its last token has
+    /// after that; 0 where none did.
+    pub stop_bytes: u32,
     /// Which weights drew them.
     pub policy_version: Vec<VersionRun>,
 }
@@ -172,8 +177,9 @@ impl Rows for Vec<Arc<Row>> {
 
 /// Token ids to text; rows come tokenized.
 pub trait Tokenizer: Send + Sync {
-    /// Text without special tokens.
-    fn decode(&self, ids: &[u32]) -> Result<String, ServiceError>;
+    /// Text without special tokens, and without the last `without_bytes` bytes that the tokens stand for. What is not
+    /// UTF-8 then becomes U+FFFD.
+    fn decode(&self, ids: &[u32], without_bytes: u32) -> Result<String, ServiceError>;
     /// Tokens that end a response; the first is appended to examples.
     fn stop_ids(&self) -> &[u32];
 }

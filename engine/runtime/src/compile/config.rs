@@ -7,6 +7,7 @@ use rlpipe_core::document::PathText;
 use rlpipe_core::kind::{ByteSize, Choice, Positive};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::hub::HubConfig;
 
@@ -158,6 +159,21 @@ pub struct ModelConfig {
     /// Type that the model computes in. `auto` is bfloat16 on CUDA and float32 on a processor.
     #[serde(default)]
     pub dtype: Dtype,
+    /// How messages become text. Left out, as the model's folder says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<ChatTemplateConfig>,
+}
+
+/// How messages become text.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChatTemplateConfig {
+    /// A file with a template (Jinja, as transformers has it) instead of the one in the model's folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathText>,
+    /// Variables that the template is given, such as `enable_thinking: false`.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub variables: Map<String, Value>,
 }
 
 /// Type that a model computes in. Weights are trained in float32 whatever it is.

@@ -27,8 +27,8 @@ use rlpipe_core::document::{Sources, Tree};
 use rlpipe_core::kind::Kind;
 
 pub use config::{
-    Accelerator, Architecture, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig, InitConfig, InitTokenizer,
-    LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
+    Accelerator, Architecture, ChatTemplateConfig, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig,
+    InitConfig, InitTokenizer, LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
 };
 pub use data::{Data, init_model, load as load_data, missing_files, model_folder, steps_of_epochs};
 pub use environment::Variables;

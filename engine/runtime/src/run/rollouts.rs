@@ -101,10 +101,7 @@ mod tests {
             dataset: String::new(),
             columns: serde_json::Map::new(),
             line: 9,
-            prompt: vec![Message {
-                role: "user".into(),
-                content: "1+1=".into(),
-            }],
+            prompt: vec![Message::new("user", "1+1=")],
             prompt_ids: vec![4, 5],
             answer_ids: vec![],
             data_source: "sums".into(),

@@ -95,6 +95,7 @@ pub fn sample_of(seed: u64, length: u32) -> v1::Sample {
     let ids = tokens_of(seed, length);
     v1::Sample {
         logprobs: ids.iter().map(|&id| -(id as f32) / 8.0).collect(),
+        stop_bytes: 0,
         policy_version: vec![3, 1, 4, u64::from(length) - 1],
         finish_reason: v1::FinishReason::Length.into(),
         ids,

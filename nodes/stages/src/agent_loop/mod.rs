@@ -11,7 +11,7 @@ use rlpipe_core::kind::{
 };
 use rlpipe_core::services::{Context, Engine, GenerateRequest, Sample, ServiceError, Services, Tokenizer};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Turns prompts into groups of responses.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -49,7 +49,7 @@ pub struct SingleTurn {}
 pub struct SamplingConfig {
     /// The response ends after so many tokens.
     max_new_tokens: NonZeroU32,
-    /// Stop tokens cannot be drawn before so many tokens.
+    /// Stop tokens cannot be drawn before so many tokens, and stop strings are not looked for.
     #[serde(default)]
     min_new_tokens: u32,
     /// Logits are divided by it. 0 takes the likeliest token.
@@ -61,6 +61,26 @@ pub struct SamplingConfig {
     /// Only so many likeliest tokens are drawn from. 0 is all.
     #[serde(default)]
     top_k: u32,
+    /// Texts that end a response, such as `"\n\nQuestion:"`, however they are spread over tokens. The token that completes
+    /// one is the last that is kept and trained; the response's text ends before it, as with vLLM and SGLang.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stop: Vec<StopString>,
+}
+
+/// A text that ends a response: one character at least.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct StopString(#[schemars(length(min = 1))] String);
+
+impl<'de> Deserialize<'de> for StopString {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)? {
+            text if text.is_empty() => Err(de::Error::custom(
+                "an empty stop string would end every response; take it out",
+            )),
+            text => Ok(Self(text)),
+        }
+    }
 }
 
 fn one() -> NonNegative {
@@ -108,6 +128,7 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
         Ok(Stage::AgentLoop(Arc::new(SingleTurnLoop {
             engine: services.engine(&engine)?,
             tokenizer: services.tokenizer(&engine)?,
+            stop_strings: self.sampling.stop.iter().map(|stop| stop.0.clone()).collect(),
             sampling: Sampling {
                 max_new_tokens: self.sampling.max_new_tokens.get(),
                 min_new_tokens: self.sampling.min_new_tokens,
@@ -123,6 +144,7 @@ struct SingleTurnLoop {
     engine: Arc<dyn Engine>,
     tokenizer: Arc<dyn Tokenizer>,
     sampling: Sampling,
+    stop_strings: Vec<String>,
 }
 
 #[async_trait]
@@ -133,6 +155,7 @@ impl AgentLoop for SingleTurnLoop {
             prompt_ids: task.row.prompt_ids.clone(),
             seeds: (0..task.samples).map(|sample| seed.with(sample.into()).0).collect(),
             stop_ids: self.tokenizer.stop_ids().to_vec(),
+            stop_strings: self.stop_strings.clone(),
             sampling: self.sampling.clone(),
         };
         let samples = self.engine.generate(request).await?;
@@ -152,7 +175,7 @@ impl AgentLoop for SingleTurnLoop {
 impl SingleTurnLoop {
     fn rollout(&self, sample: Sample) -> Result<Rollout, ServiceError> {
         Ok(Rollout {
-            response: self.tokenizer.decode(&sample.ids)?,
+            response: self.tokenizer.decode(&sample.ids, sample.stop_bytes)?,
             mask: vec![true; sample.ids.len()],
             response_ids: sample.ids,
             logprobs: sample.logprobs,

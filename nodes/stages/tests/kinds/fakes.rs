@@ -329,6 +329,7 @@ impl Engine for Hashing {
                 }],
                 ids,
                 finish_reason,
+                stop_bytes: 0,
             }
         };
         let samples = request.seeds.iter().map(sample).collect();
@@ -346,7 +347,7 @@ impl Engine for Hashing {
 struct Numbers;
 
 impl Tokenizer for Numbers {
-    fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
+    fn decode(&self, ids: &[u32], _without_bytes: u32) -> Result<String, ServiceError> {
         let shown = ids.iter().filter(|id| **id != STOP).map(u32::to_string);
         Ok(shown.collect::<Vec<_>>().join(" "))
     }

@@ -53,13 +53,22 @@ pub struct Engine {
     waiting: VecDeque<(u64, usize)>,
     /// Made anew when a slot is filled.
     sampling: Option<SlotSampling>,
+    /// What each token stands for, by id; empty where that was not told.
+    token_bytes: Vec<Vec<u8>>,
     /// Policy version of the weights.
     version: u64,
 }
 
 impl Engine {
-    /// Reserves the cache. `held_bytes` is what training on the same card will still ask for.
-    pub fn new(network: &Network, spec: &v1::EngineSpec, held_bytes: u64, version: u64) -> Result<Self> {
+    /// Reserves the cache. `held_bytes` is what training on the same card will still ask for; stop strings are looked
+    /// for in `token_bytes`.
+    pub fn new(
+        network: &Network,
+        spec: &v1::EngineSpec,
+        held_bytes: u64,
+        token_bytes: Vec<Vec<u8>>,
+        version: u64,
+    ) -> Result<Self> {
         let context = i64::from(spec.max_context_tokens);
         if context < 2 || context > network.config.max_positions {
             fail!(
@@ -80,6 +89,7 @@ impl Engine {
             requests: BTreeMap::new(),
             waiting: VecDeque::new(),
             sampling: None,
+            token_bytes,
             version,
         })
     }
@@ -104,6 +114,9 @@ impl Engine {
 
     /// Accepts a command; a group without samples ends at once.
     pub fn accept(&mut self, network: &Network, id: u64, command: v1::Generate) -> Result<()> {
+        if self.token_bytes.is_empty() && !command.stop_strings.is_empty() {
+            fail!("stop strings are asked for, but the model was loaded without the bytes of its tokens");
+        }
         let request = Request::new(command, network.config.vocabulary, self.context)?;
         if self.requests.contains_key(&id) {
             fail!("command id {id} is in flight already");
@@ -284,7 +297,8 @@ impl Engine {
                         going.position
                     );
                 }
-                ended = request.push(going.sample, id, logprob, going.version);
+                let bytes = self.token_bytes.get(id as usize).map_or(&[][..], Vec::as_slice);
+                ended = request.push(going.sample, id, bytes, logprob, going.version);
                 going.position += 1;
                 going.version = self.version;
                 if ended {

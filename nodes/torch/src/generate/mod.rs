@@ -4,8 +4,10 @@ mod cache;
 mod engine;
 mod request;
 mod sampling;
+mod stop;
 
 pub use cache::{Cache, Prefilled};
 pub use engine::{Engine, Finished};
 pub use request::Request;
 pub use sampling::{SlotSampling, SlotSettings};
+pub use stop::StopStrings;

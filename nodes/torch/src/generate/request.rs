@@ -6,6 +6,7 @@ use rlpipe_wire::v1;
 
 use super::cache::Prefilled;
 use super::sampling::SlotSettings;
+use super::stop::StopStrings;
 use crate::{Result, fail};
 
 /// The samples of one prompt.
@@ -17,6 +18,10 @@ pub struct Request {
     pub seeds: Vec<u64>,
     /// A sample ends with one of these.
     pub stop_ids: BTreeSet<u32>,
+    /// Or with the token that completes one of these.
+    pub stop_strings: StopStrings,
+    /// Stop strings are looked for once a sample has more tokens.
+    pub min_new_tokens: usize,
     /// Longest response, cut to what the context has room for.
     pub max_new_tokens: usize,
     /// What every slot of this request wants.
@@ -34,6 +39,7 @@ impl Request {
             prompt_ids,
             seeds,
             stop_ids,
+            stop_strings,
             sampling,
             ..
         } = command;
@@ -86,6 +92,8 @@ impl Request {
         };
         Ok(Self {
             max_new_tokens: (sampling.max_new_tokens as usize).min(context - prompt_ids.len()),
+            min_new_tokens: sampling.min_new_tokens as usize,
+            stop_strings: StopStrings::new(stop_strings, seeds.len())?,
             samples: vec![v1::Sample::default(); seeds.len()],
             prompt: prompt_ids,
             seeds,
@@ -95,24 +103,23 @@ impl Request {
         })
     }
 
-    /// Adds a token to a sample; true when that ends it.
-    pub fn push(&mut self, sample: usize, id: u32, logprob: f32, version: u64) -> bool {
-        let Self {
-            samples,
-            stop_ids,
-            max_new_tokens,
-            ..
-        } = self;
-        let sample = &mut samples[sample];
+    /// Adds a token, which stands for `bytes`, to a sample; true when that ends it.
+    pub fn push(&mut self, index: usize, id: u32, bytes: &[u8], logprob: f32, version: u64) -> bool {
+        let sample = &mut self.samples[index];
         sample.ids.push(id);
         sample.logprobs.push(logprob);
         match sample.policy_version.as_mut_slice() {
             [.., last, tokens] if *last == version => *tokens += 1,
             _ => sample.policy_version.extend([version, 1]),
         }
-        let reason = if stop_ids.contains(&id) {
+        let counts = sample.ids.len() > self.min_new_tokens;
+        let stop_bytes = self.stop_strings.push(index, bytes, counts);
+        let reason = if self.stop_ids.contains(&id) {
             v1::FinishReason::Stop
-        } else if sample.ids.len() >= *max_new_tokens {
+        } else if let Some(stop_bytes) = stop_bytes {
+            sample.stop_bytes = stop_bytes;
+            v1::FinishReason::Stop
+        } else if sample.ids.len() >= self.max_new_tokens {
             v1::FinishReason::Length
         } else {
             return false;

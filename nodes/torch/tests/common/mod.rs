@@ -49,6 +49,7 @@ pub fn load_command(folder: &Path, dtype: &str, init_seed: Option<u64>) -> v1::L
             own_weights: false,
         }),
         trainable: true,
+        token_bytes: Vec::new(),
     }
 }
 
@@ -63,6 +64,7 @@ pub fn generate(prompt: &[u32], seeds: &[u64], sampling: v1::Sampling) -> v1::Ge
         prompt_ids: prompt.to_vec(),
         seeds: seeds.to_vec(),
         stop_ids: vec![1],
+        stop_strings: vec![],
         sampling: Some(sampling),
     }
 }

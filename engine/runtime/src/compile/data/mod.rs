@@ -11,7 +11,7 @@ use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::{Range, Sources};
 use rlpipe_core::kind::{PortType, Role, Target};
 use rlpipe_core::services::Rows;
-use rlpipe_text::Tokenizer;
+use rlpipe_text::{ChatTemplateChoice, Tokenizer};
 
 use super::pipeline::{Node, Pipeline};
 use models::scratch;
@@ -192,15 +192,22 @@ fn tokenizer(
     }
     let section = pipeline.models.get(model)?;
     let config = section.config.as_ref()?;
+    let choice = config
+        .chat_template
+        .as_ref()
+        .map_or_else(ChatTemplateChoice::default, |template| ChatTemplateChoice {
+            file: template.file.as_ref().map(|file| file.as_path().to_owned()),
+            variables: template.variables.clone(),
+        });
     let loaded = match &config.init {
-        Some(init) => scratch(init),
+        Some(init) => scratch(init, &choice),
         None => {
             let folder = model_folder(config, PathBuf::new(), &pipeline.hub).ok()?;
             // A folder that is not there is RL11's to report.
             if !folder.is_dir() {
                 return None;
             }
-            Tokenizer::load(&folder).map_err(|error| error.to_string())
+            Tokenizer::load_with(&folder, &choice).map_err(|error| error.to_string())
         }
     };
     match loaded {

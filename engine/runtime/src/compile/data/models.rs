@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use rlpipe_text::{InitSpec, Tokenizer, init_folder};
+use rlpipe_text::{ChatTemplateChoice, InitSpec, Tokenizer, init_folder};
 
 use crate::compile::config::{InitConfig, InitTokenizer, ModelConfig};
 use crate::compile::hub::HubCache;
 
 /// The tokenizer of a model from nothing, by way of a folder that is gone afterwards.
-pub fn scratch(init: &InitConfig) -> Result<Tokenizer, String> {
+pub fn scratch(init: &InitConfig, choice: &ChatTemplateChoice) -> Result<Tokenizer, String> {
     let folder = tempfile::tempdir().map_err(|error| {
         format!("no temporary folder can be made: {error}; set `TMPDIR` to a folder that can be written")
     })?;
     let model = folder.path().join("model");
     init_folder(&model, &init_spec(init)).map_err(|error| error.to_string())?;
-    Tokenizer::load(&model).map_err(|error| error.to_string())
+    Tokenizer::load_with(&model, choice).map_err(|error| error.to_string())
 }
 
 /// A model from nothing, in the terms of the text crate.

@@ -8,7 +8,7 @@ use rlpipe_core::data::{Message, Row};
 use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::{Format, Origin, Range, Source, SourceId, Sources};
 use rlpipe_core::kind::OverLong;
-use rlpipe_text::{TextError, Tokenizer};
+use rlpipe_text::{Chat, TextError, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -30,6 +30,12 @@ const ROW_HELP: &str = "a row is a JSON object on one line: `{\"prompt\": \"...\
 #[serde(expecting = "a JSON object with a `prompt`")]
 struct RawRow {
     prompt: RawPrompt,
+    /// JSON schemas of functions, for the chat template.
+    #[serde(default)]
+    tools: Option<Vec<Value>>,
+    /// Documents, for the chat template.
+    #[serde(default)]
+    documents: Option<Vec<Value>>,
     #[serde(default)]
     answer: Option<String>,
     #[serde(default)]
@@ -206,10 +212,7 @@ impl Reader<'_> {
             )
         })?;
         let prompt = match raw.prompt {
-            RawPrompt::Text(content) => vec![Message {
-                role: "user".to_owned(),
-                content,
-            }],
+            RawPrompt::Text(content) => vec![Message::new("user", content)],
             RawPrompt::Messages(messages) if messages.is_empty() => {
                 return Err((&codes::RL1002, "the row's `prompt` has no messages".to_owned(), None));
             }
@@ -237,7 +240,7 @@ impl Reader<'_> {
                 Some("add `\"reward_model\": {\"ground_truth\": \"...\"}` to the row".to_owned()),
             ));
         }
-        let prompt_ids = self.prompt_ids(&prompt)?;
+        let prompt_ids = self.prompt_ids(&prompt, raw.tools, raw.documents)?;
         if let Some(bound) = self
             .needs
             .max_prompt_tokens
@@ -279,14 +282,20 @@ impl Reader<'_> {
         }))
     }
 
-    fn prompt_ids(&self, prompt: &[Message]) -> Result<Vec<u32>, RowFault> {
-        let messages: Vec<rlpipe_text::Message> = prompt
-            .iter()
-            .map(|message| rlpipe_text::Message::new(message.role.as_str(), message.content.as_str()))
-            .collect();
+    fn prompt_ids(
+        &self,
+        prompt: &[Message],
+        tools: Option<Vec<Value>>,
+        documents: Option<Vec<Value>>,
+    ) -> Result<Vec<u32>, RowFault> {
+        let chat = Chat {
+            tools: tools.as_deref(),
+            documents: documents.as_deref(),
+            ..Chat::prompt(prompt)
+        };
         let text = self
             .tokenizer
-            .render(&messages, true)
+            .render(&chat)
             .map_err(|error| (&codes::RL1008, self.words(&error), None))?;
         let ids = self.lossless(&text)?;
         if ids.is_empty() {

@@ -134,6 +134,7 @@ impl Engine for Shuffled {
                     'c' if place > 0 => FinishReason::Aborted,
                     _ => FinishReason::Stop,
                 },
+                stop_bytes: 0,
                 policy_version: vec![VersionRun {
                     version,
                     tokens: length as u32,
@@ -215,7 +216,7 @@ impl Learner for OneWeight {
 struct Numbers;
 
 impl Tokenizer for Numbers {
-    fn decode(&self, ids: &[u32]) -> Result<String, ServiceError> {
+    fn decode(&self, ids: &[u32], _without_bytes: u32) -> Result<String, ServiceError> {
         Ok(ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))
     }
 
