@@ -1,10 +1,11 @@
-//! Writes the model folder of a small Llama from nothing: configuration, tokenizer and chat template, no weights.
+//! Writes the model folder of a small model from nothing: configuration, tokenizer and chat template, no weights.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use rlpipe_model::Architecture;
 use serde_json::{Map, Value, json};
 
 use crate::TextError;
@@ -14,9 +15,11 @@ const END: &str = "<|end|>";
 const UNKNOWN: &str = "<|unknown|>";
 const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
-/// The sizes of a Llama and its tokenizer.
+/// The architecture and sizes of a model, and its tokenizer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InitSpec {
+    /// Its family.
+    pub architecture: Architecture,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// Number of transformer blocks.
@@ -49,7 +52,7 @@ pub enum InitTokenizer {
 }
 
 impl InitSpec {
-    /// A specification with as many key and value heads as heads, a rotary base of 10,000, an epsilon of 1e-5 and
+    /// A Llama with as many key and value heads as heads, a rotary base of 10,000, an epsilon of 1e-5 and
     /// a tied output layer.
     pub fn new(
         hidden_size: usize,
@@ -60,6 +63,7 @@ impl InitSpec {
         tokenizer: InitTokenizer,
     ) -> InitSpec {
         InitSpec {
+            architecture: Architecture::Llama,
             hidden_size,
             layers,
             heads,
@@ -226,13 +230,11 @@ fn remove_partial(partial: &Path) -> Result<(), TextError> {
 }
 
 fn config(spec: &InitSpec, vocabulary_size: usize) -> Value {
-    json!({
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+    let mut config = json!({
+        "architectures": [spec.architecture.class_name()],
+        "model_type": spec.architecture.model_type(),
         "hidden_act": "silu",
-        "attention_bias": false,
         "attention_dropout": 0.0,
-        "mlp_bias": false,
         "hidden_size": spec.hidden_size,
         "intermediate_size": spec.intermediate_size,
         "num_hidden_layers": spec.layers,
@@ -250,7 +252,16 @@ fn config(spec: &InitSpec, vocabulary_size: usize) -> Value {
         "pad_token_id": 0,
         "torch_dtype": "float32",
         "use_cache": true,
-    })
+    });
+    let own: &[&str] = match spec.architecture {
+        Architecture::Llama => &["attention_bias", "mlp_bias"],
+        Architecture::Qwen2 => &["use_sliding_window"],
+        Architecture::Qwen3 => &["attention_bias", "use_sliding_window"],
+    };
+    for key in own {
+        config[key] = false.into();
+    }
+    config
 }
 
 fn special_tokens_map(tokenizer: &InitTokenizer) -> Map<String, Value> {

@@ -1,6 +1,6 @@
 //! Tokenizer and chat template of a model folder, in the driver; workers see token ids only.
 //!
-//! [`Tokenizer::load`] reads a Hugging Face folder, [`init_folder`] writes one for a small Llama from nothing.
+//! [`Tokenizer::load`] reads a Hugging Face folder, [`init_folder`] writes one for a small model from nothing.
 //! Left out: clean-up of spaces after decoding.
 
 mod bytes;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, Loss, Sequence, SequenceSums};
+use rlpipe_core::data::{AdamW, ExportDtype, Loss, Sequence, SequenceSums};
 use rlpipe_core::services::{Engine, GenerateRequest, Learner, OptimizerReport, Sample, ServiceError, Weights};
 use rlpipe_wire::v1::{self, from_worker::Event, to_worker::Command};
 
@@ -144,10 +144,11 @@ impl Learner for TorchLearner {
             .await
     }
 
-    async fn export(&self, folder: &Path) -> Result<(), ServiceError> {
+    async fn export(&self, folder: &Path, dtype: ExportDtype) -> Result<(), ServiceError> {
         let command = v1::Export {
             model: self.model.clone(),
             folder: convert::path_to_wire(folder)?,
+            dtype: dtype.name().to_owned(),
         };
         match self.worker.call(Command::Export(command)).await? {
             Event::Saved(_) => Ok(()),

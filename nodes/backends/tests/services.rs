@@ -5,7 +5,7 @@ mod support;
 
 use rlpipe_backends::{Hub, TorchEngine, TorchLearner, Worker};
 use rlpipe_core::data::{
-    AdamW, FinishReason, KlEstimator, Loss, PolicyLoss, Sampling, Sequence, SequenceSums, VersionRun,
+    AdamW, ExportDtype, FinishReason, KlEstimator, Loss, PolicyLoss, Sampling, Sequence, SequenceSums, VersionRun,
 };
 use rlpipe_core::services::{Engine, GenerateRequest, Learner, OptimizerReport, Weights};
 use rlpipe_wire::v1::{self, from_worker::Event, to_worker::Command};
@@ -257,7 +257,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
         }
     );
     learner.freeze().await.unwrap();
-    learner.export("/run/hf".as_ref()).await.unwrap();
+    learner.export("/run/hf".as_ref(), ExportDtype::Bfloat16).await.unwrap();
     worker.shutdown().await.unwrap();
 
     let model = || "policy".to_owned();
@@ -320,6 +320,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
         Command::Export(v1::Export {
             model: model(),
             folder: "/run/hf".to_owned(),
+            dtype: "bfloat16".to_owned(),
         }),
         Command::Shutdown(v1::Shutdown {}),
     ];

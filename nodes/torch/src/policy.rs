@@ -194,15 +194,13 @@ impl Policy {
         Ok(stepped)
     }
 
-    /// Writes `model.safetensors` with Hugging Face names, each parameter in the type that it came in.
-    pub fn export(&self, folder: &Path) -> Result<Written> {
-        weights::write(
-            folder,
-            "model.safetensors",
-            &self.network.layout,
-            self.master(),
-            &self.source_kinds,
-        )
+    /// Writes `model.safetensors` with Hugging Face names, in `dtype`; `source` is the type that each parameter came in.
+    pub fn export(&self, folder: &Path, dtype: &str) -> Result<Written> {
+        let kinds = match dtype {
+            "source" => self.source_kinds.clone(),
+            dtype => vec![kind_of(dtype)?; self.source_kinds.len()],
+        };
+        weights::write(folder, "model.safetensors", &self.network.layout, self.master(), &kinds)
     }
 }
 

@@ -176,7 +176,8 @@ impl Worker {
                 Ok(done)
             }
             Some(Command::Export(command)) => Ok(saved(vec![
-                self.policy(&command.model)?.export(Path::new(&command.folder))?,
+                self.policy(&command.model)?
+                    .export(Path::new(&command.folder), &command.dtype)?,
             ])),
             Some(Command::Generate(_) | Command::Abort(_) | Command::Shutdown(_)) | None => {
                 fail!("this worker does not know the command; are driver and worker of one version?")

@@ -116,7 +116,7 @@ fn an_export_is_the_model_that_came_in() {
     for name in MODELS {
         let (policy, _) = load(name);
         let folder = tempfile::tempdir().unwrap();
-        policy.export(folder.path()).unwrap();
+        policy.export(folder.path(), "source").unwrap();
         let bytes = fs::read(folder.path().join("model.safetensors")).unwrap();
         let export = safetensors::SafeTensors::deserialize(&bytes).unwrap();
         let mut names = 0;

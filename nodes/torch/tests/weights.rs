@@ -116,7 +116,7 @@ fn half_precision_files_keep_their_type_on_export() {
         }
     });
     let out = tempfile::tempdir().unwrap();
-    load(folder.path()).unwrap().export(out.path()).unwrap();
+    load(folder.path()).unwrap().export(out.path(), "source").unwrap();
     let (before, after) = (
         folder.path().join("model.safetensors"),
         out.path().join("model.safetensors"),

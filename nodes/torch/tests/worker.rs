@@ -41,7 +41,7 @@ fn a_model_that_diverged_fails_its_requests_only() {
     let folder = tempfile::tempdir().unwrap();
     let policy = Policy::load(&load_command(&golden("tied"), "float32", None), &cpu()).unwrap();
     let _ = policy.weights[1].detach().fill_(f64::NAN);
-    policy.export(folder.path()).unwrap();
+    policy.export(folder.path(), "source").unwrap();
     fs::copy(golden("tied/config.json"), folder.path().join("config.json")).unwrap();
     let good = init_folder(true);
     let broken = v1::Load {
@@ -139,6 +139,7 @@ fn commands_that_cannot_be_done_are_answered_and_change_nothing() {
             Command::Export(v1::Export {
                 model: "tiny".into(),
                 folder: "/nowhere".into(),
+                dtype: "source".into(),
             }),
             "cannot write `/nowhere",
         ),

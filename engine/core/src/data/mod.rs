@@ -1,5 +1,6 @@
 //! What crosses the edges of a pipeline: plain vectors, never tensors.
 
+mod export;
 mod message;
 mod metrics;
 mod pack;
@@ -7,6 +8,7 @@ mod permutation;
 mod rollout;
 mod seed;
 
+pub use export::ExportDtype;
 pub use message::Message;
 pub use metrics::{Metrics, mean, standard_deviation};
 pub use pack::{AdamW, KlEstimator, Loss, PolicyLoss, Sequence, SequenceSums};

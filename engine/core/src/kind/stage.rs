@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::data::{Batch, Group, Metrics, Row, Verdict};
+use crate::data::{Batch, ExportDtype, Group, Metrics, Row, Verdict};
 use crate::services::{Context, ServiceError};
 
 /// A stage cannot go on. The text says what, where and what to do.
@@ -121,7 +121,7 @@ pub trait Trainer: Send {
     /// One train step.
     async fn train(&mut self, batch: &Batch, context: &Context) -> Result<Metrics, StageError>;
     /// Writes the model as a Hugging Face folder's weights.
-    async fn export(&self, folder: &std::path::Path) -> Result<(), StageError>;
+    async fn export(&self, folder: &std::path::Path, dtype: ExportDtype) -> Result<(), StageError>;
     /// Counters, for the checkpoint; weights and moments are the worker's.
     fn snapshot(&self) -> Value;
     /// Takes a snapshot back.

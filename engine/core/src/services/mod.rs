@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::data::{AdamW, FinishReason, Loss, Row, Sampling, Score, Seed, Sequence, SequenceSums, VersionRun};
+use crate::data::{
+    AdamW, ExportDtype, FinishReason, Loss, Row, Sampling, Score, Seed, Sequence, SequenceSums, VersionRun,
+};
 use crate::plugin::Sample as PluginSample;
 
 /// A service could not do what was asked. The text says what, where and what to do.
@@ -114,8 +116,8 @@ pub trait Learner: Send + Sync {
     /// Keeps a copy of the weights as they are.
     async fn freeze(&self) -> Result<(), ServiceError>;
 
-    /// Writes `model.safetensors` in the type the model came in.
-    async fn export(&self, folder: &Path) -> Result<(), ServiceError>;
+    /// Writes `model.safetensors`, with exactly the parameters of the model that was loaded.
+    async fn export(&self, folder: &Path, dtype: ExportDtype) -> Result<(), ServiceError>;
 }
 
 /// A program that judges, as a node describes it.

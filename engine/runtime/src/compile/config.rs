@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use rlpipe_core::data::ExportDtype;
 use rlpipe_core::document::PathText;
 use rlpipe_core::kind::{ByteSize, Choice, Positive};
 use schemars::JsonSchema;
@@ -84,6 +85,9 @@ fn two() -> NonZeroU32 {
 pub struct ExportConfig {
     /// Every so many train steps: a multiple of `every_steps` of each `weight_sync`.
     pub every_steps: NonZeroU32,
+    /// Type of the numbers written. `source` is that of the model that was loaded.
+    #[serde(default)]
+    pub dtype: ExportDtype,
 }
 
 /// Workers with the same equipment.
@@ -193,7 +197,7 @@ pub enum Dtype {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InitConfig {
-    /// Its architecture. This version has `llama`.
+    /// Its architecture. This version has `llama`, `qwen2`, `qwen3`.
     pub architecture: Architecture,
     /// Width of the residual stream.
     pub hidden_size: NonZeroU32,
@@ -244,6 +248,10 @@ fn yes() -> bool {
 pub enum Architecture {
     /// Llama's.
     Llama,
+    /// Qwen2's: queries, keys and values have a bias.
+    Qwen2,
+    /// Qwen3's: each head's query and key is normed.
+    Qwen3,
 }
 
 /// How text becomes tokens in a model from nothing.

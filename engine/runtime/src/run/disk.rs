@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use rlpipe_core::data::ExportDtype;
+
 use super::errors::{Named, RunError};
 
 /// Replaces a file: written beside, synced, renamed, and the folder synced. On an error the old file stands.
@@ -82,6 +84,26 @@ pub fn copy_texts(model: &Path, target: &Path) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Lets a model's `config.json` say in which type its weights were written. Older versions of transformers read
+/// `torch_dtype`, newer ones `dtype` too.
+pub fn name_dtype(config: &Path, dtype: ExportDtype) -> Result<(), RunError> {
+    if dtype == ExportDtype::Source {
+        return Ok(());
+    }
+    let text = fs::read(config).named("read", config)?;
+    let mut keys: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text)
+        .map_err(io::Error::from)
+        .named("read", config)?;
+    if keys.contains_key("torch_dtype") || !keys.contains_key("dtype") {
+        keys.insert("torch_dtype".to_owned(), dtype.name().into());
+    }
+    if keys.contains_key("dtype") {
+        keys.insert("dtype".to_owned(), dtype.name().into());
+    }
+    let text = format!("{:#}\n", serde_json::Value::Object(keys));
+    fs::write(config, text).named("write", config)
 }
 
 /// Names in a folder, sorted; those that are not UTF-8 are not ours. None of a folder that is not there.

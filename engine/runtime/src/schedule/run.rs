@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rlpipe_core::data::{Group, Metrics, Seed};
+use rlpipe_core::data::{ExportDtype, Group, Metrics, Seed};
 use rlpipe_core::kind::Kind;
 use rlpipe_core::services::{Context, Services};
 
@@ -21,7 +21,7 @@ use super::state::{State, WorkerState};
 use super::waits::Waits;
 use crate::plan::Plan;
 use crate::run::{
-    Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, copy_texts, write_rollouts,
+    Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, copy_texts, name_dtype, write_rollouts,
 };
 
 /// Asks a run to stop after the step it is in.
@@ -301,6 +301,13 @@ impl Run {
             return Ok(());
         }
         self.phase(step, Phase::Export);
+        let dtype = self
+            .setup
+            .plan
+            .run
+            .hf_export
+            .as_ref()
+            .map_or(ExportDtype::Source, |export| export.dtype);
         let trainer = &self.graph.trainer;
         let _turn = self
             .pools
@@ -311,10 +318,11 @@ impl Run {
         crate::run::fresh_folder(&partial)?;
         trainer
             .stage
-            .export(&partial)
+            .export(&partial, dtype)
             .await
             .map_err(|error| self.surroundings.failed(&trainer.name, error))?;
         copy_texts(&self.setup.model_folder, &partial)?;
+        name_dtype(&partial.join("config.json"), dtype)?;
         crate::run::publish_folder(&partial, &target)?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, Batch, Group, Loss, Metrics, Rollout, Sequence, SequenceSums, mean};
+use rlpipe_core::data::{AdamW, Batch, ExportDtype, Group, Loss, Metrics, Rollout, Sequence, SequenceSums, mean};
 use rlpipe_core::kind::{StageError, Trainer};
 use rlpipe_core::services::{Context, Learner, Weights};
 use serde_json::{Value, json};
@@ -101,8 +101,8 @@ impl Trainer for TrainStep {
         Ok(metrics)
     }
 
-    async fn export(&self, folder: &Path) -> Result<(), StageError> {
-        Ok(self.learner.export(folder).await?)
+    async fn export(&self, folder: &Path, dtype: ExportDtype) -> Result<(), StageError> {
+        Ok(self.learner.export(folder, dtype).await?)
     }
 
     fn snapshot(&self) -> Value {

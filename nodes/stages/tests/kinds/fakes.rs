@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, FinishReason, Group, Loss, Metrics, Rollout, Row, Score, Seed, Sequence, SequenceSums, Status,
-    VersionRun,
+    AdamW, Batch, ExportDtype, FinishReason, Group, Loss, Metrics, Rollout, Row, Score, Seed, Sequence, SequenceSums,
+    Status, VersionRun,
 };
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, parse};
@@ -297,7 +297,7 @@ impl Learner for OneWeight {
         Ok(())
     }
 
-    async fn export(&self, folder: &Path) -> Result<(), ServiceError> {
+    async fn export(&self, folder: &Path, _dtype: ExportDtype) -> Result<(), ServiceError> {
         self.0.lock().unwrap().calls.push(Call::Export(folder.to_owned()));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! One train step: shares, denominators, old log-probs, metrics, counters, notices.
 
-use rlpipe_core::data::{Batch, Loss, Metrics, Sequence};
+use rlpipe_core::data::{Batch, ExportDtype, Loss, Metrics, Sequence};
 use rlpipe_core::services::Weights;
 
 use crate::fakes::{Call, POISON, World, base_logprob, four_groups, group, trainer};
@@ -243,7 +243,10 @@ async fn training_begins_with_a_fresh_optimizer_of_these_settings() {
     let world = World::default();
     let mut trainer = trainer("max_grad_norm: 0.25", &world);
     trainer.begin().await.unwrap();
-    trainer.export("exports/step-1".as_ref()).await.unwrap();
+    trainer
+        .export("exports/step-1".as_ref(), ExportDtype::Source)
+        .await
+        .unwrap();
     match world.learner.calls().as_slice() {
         [Call::Start(adamw), Call::Export(folder)] => {
             assert_eq!((adamw.betas, adamw.eps), ([0.9, 0.95], 1e-8));

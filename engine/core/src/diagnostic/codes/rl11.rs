@@ -3,7 +3,9 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL11: &[&Code] = &[&RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107];
+pub(super) static LIST_RL11: &[&Code] = &[
+    &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110,
+];
 
 /// More workers than this version can run.
 pub static RL1101: Code = Code {
@@ -36,7 +38,9 @@ pub static RL1103: Code = Code {
     id: "RL1103",
     title: "a model folder cannot be used",
     explanation: Explanation {
-        meaning: "A model folder lacks a file that is needed, or a file in it cannot be read.",
+        meaning: "A model folder lacks a file that is needed, a file in it cannot be read, or its weights are not \
+                  those that its `config.json` asks for: tensors are missing, unexpected, of another shape, or in a \
+                  type that is no floating-point number.",
         why: "The worker would find out only after minutes of starting up.",
         example: "models:\n  policy: { path: models/policy }  # has no tokenizer.json\n",
         fix: "A Hugging Face model folder has `config.json`, `tokenizer.json`, `tokenizer_config.json` and the \
@@ -96,5 +100,49 @@ pub static RL1107: Code = Code {
         fix: "`rlpipe download FILE` fetches it into the cache that transformers uses too: `HF_HUB_CACHE`, else \
               `HF_HOME/hub`, else `~/.cache/huggingface/hub`. Where another machine has it, copy the folder \
               `models--ORG--NAME` of its cache.",
+    },
+};
+
+/// A model that this version does not run.
+pub static RL1108: Code = Code {
+    id: "RL1108",
+    title: "a model that this version does not run",
+    explanation: Explanation {
+        meaning: "The `config.json` of a model folder asks for something that this version does not compute, or \
+                  contradicts itself.",
+        why: "Computing something else in its place would give other log-probs than those of the model.",
+        example: "models:\n  policy: { path: models/qwen3-30b-a3b }  # a mixture of experts\n",
+        fix: "Use a Llama, a Qwen2 or a dense Qwen3 in float32, bfloat16 or float16, with full attention. Rotary \
+              scaling may be `linear`, `dynamic`, `llama3` or `yarn`.",
+    },
+};
+
+/// A context longer than the model reads.
+pub static RL1109: Code = Code {
+    id: "RL1109",
+    title: "a context longer than the model reads",
+    explanation: Explanation {
+        meaning: "`max_context_tokens` of an engine is above the number of positions that its model was made for: \
+                  `max_position_embeddings`, times the factor of `linear` scaling, or the original length times the \
+                  factor of `yarn`.",
+        why: "Beyond them a model answers nonsense. With `dynamic` scaling the engine keeps to \
+              `max_position_embeddings`: past it the angles of all earlier tokens change, and what is in the cache \
+              would no longer be what the trainer computes.",
+        example: "models:\n  policy: { path: models/smollm2 }      # reads 8192 positions\nnodes:\n  engine: { type: \
+                  rollout_engine, pool: gpu, model: policy, max_context_tokens: 16384 }\n",
+        fix: "Lower `max_context_tokens`, or use a model that reads more.",
+    },
+};
+
+/// A tokenizer with more tokens than the model.
+pub static RL1110: Code = Code {
+    id: "RL1110",
+    title: "a tokenizer with more tokens than the model",
+    explanation: Explanation {
+        meaning: "`tokenizer.json` has token ids that are not below the `vocab_size` of `config.json`.",
+        why: "A text that contains such a token cannot be read by the model, and the run would end at it.",
+        example: "models:\n  policy: { path: models/tuned }          # `vocab_size` 32000, and a token `<pad>` of id 32000\n",
+        fix: "Harmless where no text contains those tokens, such as one for padding. Otherwise use the tokenizer \
+              that the model was released with.",
     },
 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rlpipe_text::{ChatTemplateChoice, InitSpec, Tokenizer, init_folder};
 
-use crate::compile::config::{InitConfig, InitTokenizer, ModelConfig};
+use crate::compile::config::{Architecture, InitConfig, InitTokenizer, ModelConfig};
 use crate::compile::hub::HubCache;
 
 /// The tokenizer of a model from nothing, by way of a folder that is gone afterwards.
@@ -25,6 +25,11 @@ fn init_spec(init: &InitConfig) -> InitSpec {
         InitTokenizer::Bytes => rlpipe_text::InitTokenizer::Bytes,
     };
     InitSpec {
+        architecture: match init.architecture {
+            Architecture::Llama => rlpipe_model::Architecture::Llama,
+            Architecture::Qwen2 => rlpipe_model::Architecture::Qwen2,
+            Architecture::Qwen3 => rlpipe_model::Architecture::Qwen3,
+        },
         hidden_size: init.hidden_size.get() as usize,
         layers: init.layers.get() as usize,
         heads: init.heads.get() as usize,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, DropReason, FinishReason, Group, Loss, Metrics, Row, Seed, Sequence, SequenceSums, VersionRun,
+    AdamW, Batch, DropReason, ExportDtype, FinishReason, Group, Loss, Metrics, Row, Seed, Sequence, SequenceSums,
+    VersionRun,
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
@@ -208,7 +209,7 @@ impl Learner for OneWeight {
         Ok(())
     }
 
-    async fn export(&self, _folder: &Path) -> Result<(), ServiceError> {
+    async fn export(&self, _folder: &Path, _dtype: ExportDtype) -> Result<(), ServiceError> {
         Ok(())
     }
 }

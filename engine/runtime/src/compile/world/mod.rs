@@ -1,15 +1,15 @@
 //! RL11: whether the world outside is as the pipeline needs it.
 
+mod models;
+
 use std::path::Path;
 
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
-use rlpipe_core::document::{Range, Segment};
+use rlpipe_core::document::Segment;
 use rlpipe_core::kind::{ByteSize, Role, Target};
 
 use super::config::{Accelerator, Dtype, VarKind};
-use super::data::missing_files;
 use super::pipeline::Pipeline;
-use super::read::quoted;
 
 /// What a machine has, as far as pipelines ask for it.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub fn check_on(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagno
     pools(pipeline, machine, diagnostics);
     variables(pipeline, diagnostics);
     data_sets(pipeline, diagnostics);
-    models(pipeline, diagnostics);
+    models::check(pipeline, diagnostics);
     if let Err(error) = &machine.worker
         && let Some(range) = pipeline.range_of(&["pools"])
     {
@@ -283,89 +283,5 @@ fn data_sets(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 );
             }
         }
-    }
-}
-
-fn models(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
-    for (name, model) in &pipeline.models {
-        let Some(config) = &model.config else { continue };
-        if !is_used(pipeline, Target::Model, name) {
-            continue;
-        }
-        let at = |key: &str| pipeline.range_of(&["models", name, key]).unwrap_or(model.key_range);
-        if let Some(path) = &config.path {
-            let folder = path.as_path();
-            if folder.is_dir() {
-                let way_out =
-                    "copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors";
-                model_in(folder, name, at("path"), way_out, diagnostics);
-            } else if !was_told(pipeline, &["models", name, "path"], VarKind::Dir) {
-                let message = format!("the model `{name}`: there is no folder `{}`", folder.display());
-                diagnostics.push(
-                    Diagnostic::error(&codes::RL1102, at("path"), message)
-                        .label_text("no such folder")
-                        .note("a relative path in a file starts at the folder of that file"),
-                );
-            }
-        }
-        if let Some(hub) = &config.hub {
-            match pipeline.hub.find(hub) {
-                Some(snapshot) => {
-                    let way_out = "`rlpipe download` with this pipeline fetches what is missing";
-                    model_in(&snapshot.folder, name, at("hub"), way_out, diagnostics);
-                }
-                None => diagnostics.push(
-                    Diagnostic::error(
-                        &codes::RL1107,
-                        at("hub"),
-                        format!("the model `{name}`: `{hub}` is not on this machine"),
-                    )
-                    .label_text("not downloaded")
-                    .note(format!(
-                        "looked in `{}`",
-                        pipeline.hub.repository(&hub.repository).display()
-                    ))
-                    .note("`rlpipe download` with this pipeline fetches it; `HF_HUB_CACHE` names another cache"),
-                ),
-            }
-        }
-    }
-}
-
-/// What a model folder lacks, and what of it cannot be run.
-fn model_in(folder: &Path, name: &str, range: Range, way_out: &str, diagnostics: &mut Diagnostics) {
-    let missing = missing_files(folder);
-    if !missing.is_empty() {
-        let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
-        let message = format!("the model `{name}` lacks files: {}", quoted(&missing));
-        diagnostics.push(
-            Diagnostic::error(&codes::RL1103, range, message)
-                .label_text("not a whole model folder")
-                .note(format!("looked in `{}`", folder.display()))
-                .note(way_out),
-        );
-    }
-    if let Some(fault) = config_fault(&folder.join("config.json")) {
-        diagnostics.push(
-            Diagnostic::error(
-                &codes::RL1103,
-                range,
-                format!("the model `{name}` cannot be run: {fault}"),
-            )
-            .label_text("not a model that this version runs"),
-        );
-    }
-}
-
-/// What keeps a model from being run, as far as its `config.json` tells; the worker looks closer.
-fn config_fault(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
-    match serde_json::from_str::<serde_json::Value>(&text) {
-        Err(error) => Some(format!("`config.json` is not valid JSON: {error}")),
-        Ok(config) => match config["model_type"].as_str() {
-            Some("llama") => None,
-            Some(other) => Some(format!("it is a `{other}`, and this version has: `llama`")),
-            None => Some("`config.json` has no `model_type`".to_owned()),
-        },
     }
 }
