@@ -1,6 +1,6 @@
 //! JSON text as Python's `json.dumps` writes it, for the `tojson` filter of chat templates.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// The arguments of `json.dumps` that transformers' `tojson` passes on.
 pub(crate) struct Layout {
@@ -10,6 +10,25 @@ pub(crate) struct Layout {
     pub item_separator: String,
     pub key_separator: String,
     pub sort_keys: bool,
+}
+
+/// A number as Python writes it: the shortest digits that read back, with an exponent of two digits or more where it is
+/// below -4 or above 15.
+fn number(number: &Number) -> String {
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
+        return number.to_string();
+    };
+    let shortest = format!("{float:e}");
+    match shortest
+        .split_once('e')
+        .map(|(digits, exponent)| (digits, exponent.parse::<i32>()))
+    {
+        Some((digits, Ok(exponent))) if !(-4..16).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => format!("{float:?}"),
+    }
 }
 
 impl Layout {
@@ -38,6 +57,7 @@ impl Layout {
                     self.write_value(out, value, depth + 1);
                 });
             }
+            Value::Number(value) => out.push_str(&number(value)),
             scalar => out.push_str(&scalar.to_string()),
         }
     }

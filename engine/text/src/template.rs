@@ -2,6 +2,7 @@
 //! `raise_exception`, `strftime_now`, a `tojson` that is `json.dumps`, special tokens as variables, and what the caller
 //! sets besides.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,16 +11,15 @@ use chrono::format::{Item, StrftimeItems};
 use chrono::{DateTime, Utc};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
-use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, context};
 use rlpipe_core::data::Message;
-use serde::Serialize;
 use serde_json::Map;
 
 use crate::TextError;
 use crate::json::Layout;
 
 /// What a chat template turns into text.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Chat<'a> {
     /// The conversation.
     pub messages: &'a [Message],
@@ -97,6 +97,9 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", raise_exception);
+        // As in Python: nothing goes over None, and a text or a mapping has a length and items too.
+        environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+        environment.add_test("sequence", |value: &Value| !value.is_none() && value.len().is_some());
         for (name, text) in special_tokens {
             environment.add_global(name.clone(), text.clone());
         }
@@ -132,15 +135,20 @@ impl ChatTemplate {
             .environment
             .get_template(NAME)
             .map_err(|error| self.fails(&error))?;
-        template
-            .render(Value::from(Serde(chat)))
-            .map_err(|error| match raised(&error) {
-                Some(message) => TextError::TemplateRejects {
-                    place: self.place.clone(),
-                    message,
-                },
-                None => self.fails(&error),
-            })
+        let messages: Vec<_> = chat.messages.iter().map(with_reasoning).collect();
+        let context = context! {
+            messages => Serde(&messages),
+            add_generation_prompt => chat.add_generation_prompt,
+            tools => Serde(chat.tools),
+            documents => Serde(chat.documents),
+        };
+        template.render(context).map_err(|error| match raised(&error) {
+            Some(message) => TextError::TemplateRejects {
+                place: self.place.clone(),
+                message,
+            },
+            None => self.fails(&error),
+        })
     }
 
     fn fails(&self, error: &minijinja::Error) -> TextError {
@@ -149,6 +157,22 @@ impl ChatTemplate {
             problem: error.to_string(),
         }
     }
+}
+
+/// Templates read the reasoning of a message as `reasoning_content` or as `thinking`; data may also call it `reasoning`.
+fn with_reasoning(message: &Message) -> Cow<'_, Map<String, serde_json::Value>> {
+    let entries = message.entries();
+    let names = ["reasoning_content", "thinking", "reasoning"];
+    let Some(reasoning) = names
+        .iter()
+        .find_map(|name| entries.get(*name).filter(|value| !value.is_null()))
+    else {
+        return Cow::Borrowed(entries);
+    };
+    let mut all = Map::from_iter([("thinking".to_owned(), reasoning.clone())]);
+    all.extend(entries.clone());
+    all.insert("reasoning_content".to_owned(), reasoning.clone());
+    Cow::Owned(all)
 }
 
 /// `{% generation %}` marks the assistant's text for masks, which are made from tokens here: it becomes a block
