@@ -19,6 +19,7 @@ pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     template: Option<ChatTemplate>,
     stop_ids: Vec<u32>,
+    bos_id: Option<u32>,
     eos_id: u32,
     pad_id: u32,
     unknown_id: Option<u32>,
@@ -86,6 +87,10 @@ impl Tokenizer {
         Ok(Tokenizer {
             folder: folder.to_owned(),
             template,
+            bos_id: files
+                .special_tokens
+                .get("bos_token")
+                .and_then(|text| tokenizer.token_to_id(text)),
             eos_id,
             pad_id,
             unknown_id: unknown_id(&tokenizer),
@@ -228,6 +233,25 @@ impl Tokenizer {
     /// The token that ends an answer: `eos_token`, else the first of `eos_token_id`.
     pub fn eos_id(&self) -> u32 {
         self.eos_id
+    }
+
+    /// The token that begins a text: `bos_token`, where there is one. Encoding never adds it; a chat template may.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos_id
+    }
+
+    /// Whether there is a chat template.
+    pub fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// The tokens that are special, as they are written in a text, with their ids, in the order of these.
+    pub fn special_tokens(&self) -> Vec<(u32, String)> {
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        let special = added.iter().filter(|(_, token)| token.special);
+        let mut tokens: Vec<(u32, String)> = special.map(|(&id, token)| (id, token.content.clone())).collect();
+        tokens.sort_unstable();
+        tokens
     }
 
     /// The token that fills up: `pad_token`, else [`eos_id`](Self::eos_id).

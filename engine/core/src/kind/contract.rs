@@ -196,6 +196,8 @@ pub enum Role {
         top_p: f64,
         /// See [`crate::data::Sampling::top_k`].
         top_k: u32,
+        /// Texts that end a response.
+        stop_strings: Vec<String>,
     },
     /// Gives rewards.
     Judger {

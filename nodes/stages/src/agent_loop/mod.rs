@@ -119,6 +119,7 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
                 temperature: self.sampling.temperature.get(),
                 top_p: self.sampling.top_p.get(),
                 top_k: self.sampling.top_k,
+                stop_strings: self.stop_strings(),
             },
         }
     }
@@ -128,7 +129,7 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
         Ok(Stage::AgentLoop(Arc::new(SingleTurnLoop {
             engine: services.engine(&engine)?,
             tokenizer: services.tokenizer(&engine)?,
-            stop_strings: self.sampling.stop.iter().map(|stop| stop.0.clone()).collect(),
+            stop_strings: self.stop_strings(),
             sampling: Sampling {
                 max_new_tokens: self.sampling.max_new_tokens.get(),
                 min_new_tokens: self.sampling.min_new_tokens,
@@ -137,6 +138,12 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
                 top_k: self.sampling.top_k,
             },
         })))
+    }
+}
+
+impl AgentLoopConfig {
+    fn stop_strings(&self) -> Vec<String> {
+        self.sampling.stop.iter().map(|stop| stop.0.clone()).collect()
     }
 }
 

@@ -3,7 +3,10 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL10: &[&Code] = &[&RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008];
+pub(super) static LIST_RL10: &[&Code] = &[
+    &RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008, &RL1020, &RL1021, &RL1022, &RL1023,
+    &RL1024, &RL1025, &RL1026, &RL1027,
+];
 
 /// A data set cannot be read.
 pub static RL1001: Code = Code {
@@ -91,7 +94,7 @@ pub static RL1007: Code = Code {
     id: "RL1007",
     title: "an example has no answer",
     explanation: Explanation {
-        meaning: "A row that reaches an `sft_trainer` lacks `answer`.",
+        meaning: "A row that reaches an `sft_trainer` lacks `answer`, or has an empty one.",
         why: "The answer is what is learnt: without one there is nothing to train on.",
         example: "{\"prompt\": \"1+2=\"}\n",
         fix: "Add it: `{\"prompt\": \"1+2=\", \"answer\": \"3\"}`.",
@@ -109,5 +112,120 @@ pub static RL1008: Code = Code {
         example: "{\"prompt\": [{\"role\": \"assistant\", \"content\": \"Hello\"}]}\n",
         fix: "Change the messages of the row as the message says, or correct the template in the model's folder: \
               `chat_template.jinja`.",
+    },
+};
+
+/// A model has no chat template.
+pub static RL1020: Code = Code {
+    id: "RL1020",
+    title: "a model has no chat template",
+    explanation: Explanation {
+        meaning: "Rows are messages, and nothing says how this model reads messages: its folder has neither \
+                  `chat_template.jinja` nor a `chat_template` in `tokenizer_config.json`. Base models often come so.",
+        why: "A made-up format would be another for training than the one that the model is used with later.",
+        example: "models:\n  policy: { path: models/base }       # a folder without a template\n",
+        fix: "Name a file with one: `chat_template: { file: chat.jinja }`, or use the chat model of the family. \
+              `{% for message in messages %}{{ message.content }}{% endfor %}` gives the model the texts alone.",
+    },
+};
+
+/// The chat template ignores the generation prompt.
+pub static RL1021: Code = Code {
+    id: "RL1021",
+    title: "the chat template ignores the generation prompt",
+    explanation: Explanation {
+        meaning: "The template writes the same whether the assistant's turn is to be opened or not, but writes something \
+                  before an answer that is there.",
+        why: "The model is asked to continue where no turn is open: it has to write the opening of its turn itself, \
+              which is then trained as if it were the answer.",
+        example: "chat_template.jinja: |\n  {% for message in messages %}<{{ message.role }}>{{ message.content }}<end>{% endfor %}\n",
+        fix: "End the template with the opening of the assistant's turn: \
+              `{% if add_generation_prompt %}<assistant>{% endif %}`.",
+    },
+};
+
+/// The template writes something between prompt and answer.
+pub static RL1022: Code = Code {
+    id: "RL1022",
+    title: "examples are not what the chat template writes",
+    explanation: Explanation {
+        meaning: "An example is trained as the prompt through the template, then the answer. The template itself writes \
+                  something else where the answer is in the conversation: it changes the prompt, or puts something \
+                  between prompt and answer, such as an empty `<think></think>`.",
+        why: "The model learns to answer in a place where it is not asked later.",
+        example: "models:\n  policy: { path: models/Qwen3-0.6B }   # thinks unless it is told otherwise\n",
+        fix: "Set the variables of the template so that both agree, such as \
+              `chat_template: { variables: { enable_thinking: false } }`, or write what the template puts there into the \
+              answers.",
+    },
+};
+
+/// The token after an answer does not stop.
+pub static RL1023: Code = Code {
+    id: "RL1023",
+    title: "the token that ends an answer is not the one that stops",
+    explanation: Explanation {
+        meaning: "The special token that the chat template writes after an answer is not among the model's stop tokens \
+                  (`eos_token`, and `eos_token_id` of `generation_config.json` or `config.json`); or it is, but examples \
+                  are trained to end with another one, the first.",
+        why: "A model that follows its template ends an answer with a token that does not stop it, and goes on to the \
+              bound: every response is cut off.",
+        example: "generation_config.json: { \"eos_token_id\": 151643 }   # and the template ends turns with <|im_end|>\n",
+        fix: "Add the token's id to `eos_token_id` of the folder's `generation_config.json`, and name it as `eos_token` in \
+              `tokenizer_config.json` where examples are trained; or name a template that fits the model.",
+    },
+};
+
+/// A prompt begins twice.
+pub static RL1024: Code = Code {
+    id: "RL1024",
+    title: "a prompt begins with its first token twice",
+    explanation: Explanation {
+        meaning: "The token that begins a text (`bos_token`) stands at the start of the prompt twice: the template writes it \
+                  and the text of the first message has it too, or the template writes it twice.",
+        why: "Models were not trained on it, and answer worse.",
+        example: "{\"prompt\": \"<s>What is 1 + 2?\"}\n",
+        fix: "Take it out of the data, or out of the template. Nothing else adds it here.",
+    },
+};
+
+/// Prompt ids that are another text.
+pub static RL1025: Code = Code {
+    id: "RL1025",
+    title: "the tokens of a prompt are another text",
+    explanation: Explanation {
+        meaning: "The tokens of the first prompt, turned into text again, are not the text that the chat template made.",
+        why: "The tokenizer changes texts (lower case, white space, accents), or does not fit the template: the model reads \
+              something else than the template says.",
+        example: "tokenizer.json: { \"normalizer\": { \"type\": \"Lowercase\" } }\n",
+        fix: "Look at the difference that is shown. Where it is what the model was trained on, nothing needs to be done; \
+              otherwise correct `tokenizer.json`, or name a template that fits.",
+    },
+};
+
+/// Special tokens in the data.
+pub static RL1026: Code = Code {
+    id: "RL1026",
+    title: "a text of the data has a special token in it",
+    explanation: Explanation {
+        meaning: "The content of a message spells out a special token of the model, such as `<|im_end|>`. It is read as that \
+                  token, not as text.",
+        why: "It can close the turn and open another: what stands after it is no longer said by whom the row says.",
+        example: "{\"prompt\": \"Say <|im_end|> twice\"}\n",
+        fix: "Take it out of the data, or write it otherwise, unless it is meant.",
+    },
+};
+
+/// A stop string that is never found.
+pub static RL1027: Code = Code {
+    id: "RL1027",
+    title: "a stop string cannot be found",
+    explanation: Explanation {
+        meaning: "A text in `sampling.stop` has a special token in it, which is never part of a response's text; or the tokens \
+                  of the model do not stand for bytes, so that stop strings cannot be looked for at all.",
+        why: "Responses would go on as if it were not there.",
+        example: "sampling: { max_new_tokens: 64, stop: [\"<|im_end|>\"] }\n",
+        fix: "Special tokens stop a response by their id: add it to `eos_token_id` in the model's \
+              `generation_config.json`. For the rest take `stop` out.",
     },
 };

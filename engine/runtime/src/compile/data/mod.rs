@@ -2,6 +2,7 @@
 
 mod models;
 mod rows;
+mod template;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,6 +51,9 @@ pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagno
         let Some(tokenizer) = tokenizer(pipeline, &needs.model, &mut data, diagnostics) else {
             continue;
         };
+        if !template::has_template(pipeline, &tokenizer, &needs.model, diagnostics) {
+            continue;
+        }
         let place = sampler.range_of(&["dataset", "path"]);
         let mut reader = Reader {
             sampler,
@@ -69,9 +73,13 @@ pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagno
             diagnostics,
             &mut data.fingerprints,
         );
+        let mut lint = template::Lint::new(pipeline, &tokenizer, &needs.model, needs.examples, place);
+        rows.iter().for_each(|row| lint.see(row));
+        lint.conclude(diagnostics);
         data.skipped.insert(sampler.name.clone(), reader.skipped);
         data.rows.insert(sampler.name.clone(), Arc::new(rows));
     }
+    template::check_stop_strings(pipeline, &data, diagnostics);
     data
 }
 

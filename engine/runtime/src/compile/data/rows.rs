@@ -312,6 +312,13 @@ impl Reader<'_> {
                 Some("add `\"answer\": \"...\"` to the row".to_owned()),
             )
         })?;
+        if answer.is_empty() {
+            return Err((
+                &codes::RL1007,
+                "the row's `answer` is empty: there would be nothing but the stop token to learn".to_owned(),
+                Some("give it an answer, or leave the row out".to_owned()),
+            ));
+        }
         let mut ids = self.lossless(answer)?;
         ids.extend(self.tokenizer.stop_ids().first());
         Ok(ids)
