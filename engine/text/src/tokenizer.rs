@@ -189,18 +189,19 @@ impl Tokenizer {
             .flat_map(|&id| self.token_bytes(id).unwrap_or_default())
             .collect();
         let kept = String::from_utf8_lossy(&bytes[..bytes.len().saturating_sub(without_bytes)]);
-        // Some decoders leave out the space that stands before the first word.
-        let is_stripped = String::from_utf8_lossy(&bytes).strip_prefix(' ') == Some(&whole);
-        Ok(kept
-            .strip_prefix(' ')
-            .filter(|_| is_stripped)
-            .unwrap_or(&kept)
-            .to_owned())
+        // Some decoders leave out spaces that stand before the first word.
+        let spelt = String::from_utf8_lossy(&bytes);
+        let left_out = match spelt.trim_start_matches(' ') == whole.trim_start_matches(' ') {
+            true => spelt.len().saturating_sub(whole.len()),
+            false => 0,
+        };
+        let spaces = kept.bytes().take(left_out).take_while(|&byte| byte == b' ').count();
+        Ok(kept[spaces..].to_owned())
     }
 
     /// The bytes that a token stands for; special tokens and ids that the tokenizer does not have stand for nothing.
     /// The bytes of `ids`, one after the other, are the UTF-8 of their [`decode`](Self::decode) without special tokens,
-    /// but for what is not UTF-8 and for a space that the decoder leaves out at the start.
+    /// but for what is not UTF-8 and for spaces that the decoder leaves out at the start.
     /// None where the tokenizer's decoder is of a kind in which tokens do not stand for bytes.
     pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let bytes = self.token_bytes.as_ref()?;

@@ -3,7 +3,7 @@
     pip install transformers==5.24.0 jinja2==3.1.6 && python make.py
 
 `chats.json` has the chats. A golden has `text`, or `raises` with what the template said through `raise_exception`, or
-`fails` with what jinja2 said. The clock is replaced by 2024-07-04 05:06:07.
+`fails` with what jinja2 said. `masks.json` says what is trained of examples. The clock is replaced by 2024-07-04 05:06:07.
 """
 import datetime
 import json
@@ -102,8 +102,27 @@ def write(name, value):
     (HERE / name).write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+def mask(family, messages, **variables):
+    """What is given and what is trained of an example: the answer and the token that ends it, no more."""
+    template = (HERE / f"{family}.jinja").read_text()
+    render = lambda chat, prompt: utils.render_jinja_template(
+        conversations=[chat], chat_template=template, add_generation_prompt=prompt, **SPECIAL, **variables)[0][0]
+    prompt, whole = render(messages, True), render([*messages, said("assistant", "It is 5.")], False)
+    trained = "It is 5.<|im_end|>"
+    assert whole == prompt + trained + "\n"
+    return {"family": family, "messages": messages, "variables": variables, "prompt": prompt, "trained": trained}
+
+
 utils.datetime = Clock
 write("chats.json", CHATS)
 for path in sorted(HERE.glob("*.jinja")):
     template = path.read_text()
     write(path.stem + ".json", {name: golden(template, chat) for name, chat in CHATS.items()})
+OWN = said("system", "Answer in one short sentence.")
+write("masks.json", {
+    "qwen2_5": mask("qwen2_5", [USER]),
+    "qwen2_5, own system": mask("qwen2_5", [OWN, USER]),
+    "qwen2_5, turns": mask("qwen2_5", [OWN, USER, ANSWER, NEXT]),
+    "qwen3, no thinking": mask("qwen3", [USER], enable_thinking=False),
+    "qwen3, own system, no thinking": mask("qwen3", [OWN, USER], enable_thinking=False),
+})

@@ -127,6 +127,12 @@ impl WarmUp for SftTrainer {
                 .map(|position| Ok(example(&*examples.row(position)?)))
                 .collect::<Result<_, StageError>>()?;
             let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
+            if tokens == 0 {
+                return Err(StageError(format!(
+                    "nothing can be learnt from {} examples: their answers have no tokens; give the rows an `answer`",
+                    sequences.len()
+                )));
+            }
             let mut loss = 0.0;
             for range in pack(&sequences, self.max_tokens_per_pack) {
                 let part = &sequences[range];

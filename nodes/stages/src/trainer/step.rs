@@ -127,6 +127,11 @@ fn notices(batch: &Batch, metrics: &Metrics, context: &Context) {
     if batch.groups.iter().all(Group::is_uniform) {
         notice("nothing to learn from, the rewards of every group are equal");
     }
+    if let Some(empty) = metrics.get("optimizer/empty").filter(|empty| *empty > 0.0) {
+        notice(&format!(
+            "{empty} optimizer steps had no response with a reward, and were left out"
+        ));
+    }
     if let Some(skipped) = metrics.get("optimizer/skipped").filter(|skipped| *skipped > 0.0) {
         notice(&format!(
             "{skipped} optimizer steps skipped, their gradients were not finite"
@@ -172,6 +177,14 @@ impl TrainStep {
     ) -> Result<(), StageError> {
         let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
         if tokens == 0 {
+            if let Some(masked) = sequences.iter().find(|sequence| !sequence.mask.is_empty()) {
+                return Err(StageError(format!(
+                    "nothing can be learnt: the masks of all {} responses of an optimizer step leave out every token, {} of \
+                     the first alone; correct what sets them",
+                    sequences.len(),
+                    masked.mask.len()
+                )));
+            }
             tally.empty += 1;
             return Ok(());
         }

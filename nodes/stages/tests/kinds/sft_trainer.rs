@@ -184,3 +184,16 @@ async fn an_example_is_the_same_whatever_the_step_size() {
     );
     assert!(!batches(&one).concat().contains(&POISON));
 }
+
+#[tokio::test]
+async fn i7_examples_without_a_token_to_learn_are_an_error() {
+    let mut world = world(4);
+    world.rows.iter_mut().for_each(|row| row.answer_ids.clear());
+    let lessons = lessons(&world);
+    let mut warm_up = warm_up("batch_size: 2", &world);
+    let error = warm_up
+        .run(lessons.as_ref(), &world.context("warm_up", 0))
+        .await
+        .unwrap_err();
+    assert!(error.0.contains("nothing can be learnt from 2 examples"), "{}", error.0);
+}

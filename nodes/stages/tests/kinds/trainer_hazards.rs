@@ -86,3 +86,20 @@ async fn later_shares_are_measured_against_the_policy_before_the_step() {
     assert!((mean / ((1.0 + second) / 2.0) - 1.0).abs() < 1e-6, "{mean}");
     assert_eq!(metrics.get("policy/clipped_high"), Some(0.5));
 }
+
+/// A mask of zeros makes a run that looks healthy and trains nothing: it ends with a word instead.
+#[tokio::test]
+async fn i7_a_mask_that_sums_to_zero_is_an_error() {
+    let mut batch = four_groups();
+    for rollout in batch.groups.iter_mut().flat_map(|group| &mut group.rollouts) {
+        rollout.mask.fill(false);
+    }
+    let world = World::default();
+    let mut trainer = trainer("", &world);
+    let error = trainer.train(&batch, &world.context("trainer", 1)).await.unwrap_err();
+    assert!(error.0.contains("the masks of all 7 responses"), "{}", error.0);
+
+    // One token that counts is enough.
+    batch.groups[3].rollouts[1].mask[2] = true;
+    trainer.train(&batch, &world.context("trainer", 1)).await.unwrap();
+}
