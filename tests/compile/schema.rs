@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
 use rlpipe_core::document::{Format, merge};
-use rlpipe_runtime::compile::pipeline_schema;
+use rlpipe_runtime::compile::{pipeline_schema, row_schema};
 use rlpipe_stages::KINDS;
 use rlpipe_tests::{Case, check_generated, project, shipped_pipelines, tree_of};
 use serde_json::{Value, json};
@@ -43,6 +43,13 @@ fn deepest(error: &ValidationError<'_>) -> String {
 fn the_committed_schema_is_up_to_date() {
     let text = serde_json::to_string_pretty(&pipeline_schema(KINDS)).unwrap() + "\n";
     check_generated("schemas/pipeline.schema.json", &text).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_committed_schema_of_rows_is_up_to_date() {
+    assert!(jsonschema::meta::is_valid(&row_schema()));
+    let text = serde_json::to_string_pretty(&row_schema()).unwrap() + "\n";
+    check_generated("schemas/dataset-row.schema.json", &text).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]

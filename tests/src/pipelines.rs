@@ -203,7 +203,7 @@ impl Case {
                 check_world_on(pipeline, &self.machine(), &mut outcome.diagnostics);
             }
             if self.all_of("pass").any(|pass| pass == "data") {
-                load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics);
+                load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics, &|_, _, _| {});
             }
         }
         outcome

@@ -1,6 +1,7 @@
 //! `rlpipe`: declarative reinforcement-learning post-training for language models.
 
 mod arguments;
+mod data;
 mod explain;
 mod fleet;
 mod kinds;

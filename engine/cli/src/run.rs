@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::{Format, RunArguments};
+use crate::data::{ReadingProgress, tally_line};
 use crate::fleet::Fleet;
 use crate::progress::Progress;
 use crate::summary::{newest, summary};
@@ -36,7 +37,13 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
         check_world(pipeline, &mut outcome.diagnostics);
     }
     if data {
-        load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics)
+        let reading = ReadingProgress::default();
+        load_data(
+            pipeline,
+            &mut outcome.sources,
+            &mut outcome.diagnostics,
+            &|dataset, done, total| reading.show(dataset, done, total),
+        )
     } else {
         Data::default()
     }
@@ -63,10 +70,8 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
         plan.total_steps =
             Some(steps.context("`total_epochs` needs exactly one training sampler; give `total_steps`")?);
     }
-    for (sampler, skipped) in data.skipped.iter().filter(|(_, skipped)| **skipped > 0) {
-        output::error(&format!(
-            "`{sampler}`: {skipped} rows left out, their prompts are too long\n"
-        ));
+    for tally in data.tallies.iter().filter(|tally| tally.used != tally.read) {
+        output::error(&tally_line(tally));
     }
     if arguments.dry_run {
         output::print(&crate::plan::text(&plan))?;

@@ -10,6 +10,7 @@ use rlpipe_runtime::plan::resolved;
 use rlpipe_stages::KINDS;
 
 use crate::arguments::{Format, PipelineArguments, ValidateArguments};
+use crate::data::tally_line;
 use crate::{FAULTY, output};
 
 /// Compiles what the arguments name.
@@ -59,10 +60,13 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
             outcome = compiled(&arguments.pipeline)?;
         }
     }
-    if arguments.data || arguments.environment {
-        crate::run::outside(&mut outcome, arguments.data, arguments.environment);
-    }
+    let data = crate::run::outside(&mut outcome, arguments.data, arguments.environment);
     show(&outcome, arguments.format)?;
+    if arguments.format == Format::Full && !arguments.print {
+        for tally in &data.tallies {
+            output::error(&tally_line(tally));
+        }
+    }
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }

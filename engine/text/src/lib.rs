@@ -4,6 +4,7 @@
 //! Left out: clean-up of spaces after decoding.
 
 mod bytes;
+mod columns;
 mod error;
 mod folder;
 mod init;
@@ -11,6 +12,7 @@ mod json;
 mod template;
 mod tokenizer;
 
+pub use columns::{ColumnError, ColumnTemplate, Columns};
 pub use error::TextError;
 pub use init::{InitSpec, InitTokenizer, init_folder};
 pub use template::{Chat, ChatTemplateChoice};

@@ -209,7 +209,7 @@ fn raise_exception(message: String) -> Result<Value, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
 }
 
-fn to_json(value: &Value, arguments: Kwargs) -> Result<String, minijinja::Error> {
+pub(crate) fn to_json(value: &Value, arguments: Kwargs) -> Result<String, minijinja::Error> {
     let indent = match arguments.get::<Option<Value>>("indent")? {
         None => None,
         Some(value) => match value.as_str() {

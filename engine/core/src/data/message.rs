@@ -83,6 +83,7 @@ impl JsonSchema for Message {
                 },
             },
             "required": ["role"],
+            "minProperties": 2,
         })
     }
 }

@@ -150,7 +150,9 @@ fn groups<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Group<'a>
             group = group.element(Origin::path(one_line(&source.name)));
             continue;
         }
-        let mut snippet = Snippet::source(&*source.text).path(one_line(&source.name));
+        let mut snippet = Snippet::source(&*source.text)
+            .line_start(sources.first_line(id) as usize)
+            .path(one_line(&source.name));
         if diagnostic.primary.range.source == id {
             snippet = snippet.annotation(annotation(AnnotationKind::Primary, &diagnostic.primary, sources));
         }

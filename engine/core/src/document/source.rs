@@ -1,5 +1,6 @@
 //! The texts a pipeline is made of, and places in them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -105,6 +106,8 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct Sources {
     list: Vec<Source>,
+    /// Where the text of a source begins in its file, if not in line 1.
+    first_lines: BTreeMap<SourceId, u32>,
     working_folder: Arc<Path>,
 }
 
@@ -113,6 +116,7 @@ impl Sources {
     pub fn new(working_folder: impl AsRef<Path>) -> Sources {
         Sources {
             list: Vec::new(),
+            first_lines: BTreeMap::new(),
             working_folder: Arc::from(working_folder.as_ref()),
         }
     }
@@ -133,6 +137,23 @@ impl Sources {
             format: Format::of_file(path),
             folder: folder.or_else(|| Some(self.working_folder.to_path_buf())),
         })
+    }
+
+    /// Adds a part of a text that is too large to be held: it begins with line `first_line`, counted from 1.
+    pub fn add_excerpt(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>, first_line: u32) -> SourceId {
+        let id = self.add(Source {
+            name: name.into(),
+            text: text.into(),
+            format: Format::BuiltIn,
+            folder: None,
+        });
+        self.first_lines.insert(id, first_line);
+        id
+    }
+
+    /// The line of its file that a source begins with.
+    pub fn first_line(&self, source: SourceId) -> u32 {
+        self.first_lines.get(&source).copied().unwrap_or(1)
     }
 
     /// A place that has a name but no text, for faults that lie in no file.
@@ -189,13 +210,13 @@ impl Sources {
         let text = &*self.get(source).text;
         let before = &text[..text.floor_char_boundary(offset as usize)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+        let line = before.bytes().filter(|&byte| byte == b'\n').count() as u32;
         let column = before[line_start..]
             .chars()
             .filter(|&character| character != '\u{feff}')
             .count()
             + 1;
-        (line as u32, column as u32)
+        (line.saturating_add(self.first_line(source)), column as u32)
     }
 
     /// The range as lines and columns.

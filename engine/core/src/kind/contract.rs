@@ -1,8 +1,6 @@
 //! What a configured node promises and needs, in terms that the compiler's passes share.
 
-use std::path::PathBuf;
-
-use super::{Arity, Field, PortType};
+use super::{Arity, DatasetSource, Field, OverLong, PortType};
 use crate::data::KlEstimator;
 use crate::services::JudgeCommand;
 
@@ -139,33 +137,15 @@ pub enum Target {
     State(PortType),
 }
 
-/// What to do with a prompt above the limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OverLong {
-    /// Leave the row out, and count it.
-    #[default]
-    Skip,
-    /// Refuse to run.
-    Error,
-}
-
-/// A file of rows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DatasetSource {
-    /// Absolute once resolved.
-    pub path: PathBuf,
-    /// Leading share of the rows that is used, in (0, 1].
-    pub sample_ratio: f64,
-}
-
 /// What a node is in a run, with the numbers that the passes reckon with.
 #[derive(Debug, Clone)]
 pub enum Role {
     /// Draws prompts.
     Sampler {
-        /// Where rows come from.
-        dataset: DatasetSource,
+        /// Where rows come from: the data sets of `datasets` by name, or the one of `dataset`.
+        datasets: Vec<DatasetSource>,
+        /// Whether they are drawn in another order in each epoch.
+        shuffle: bool,
         /// Samples that each prompt gets.
         samples_per_prompt: u32,
         /// Bound on the prompt's tokens; none: the context is the bound.

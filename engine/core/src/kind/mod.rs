@@ -5,13 +5,15 @@
 
 mod choice;
 mod contract;
+mod dataset;
 mod node;
 mod numbers;
 mod port;
 mod stage;
 
 pub use choice::{Choice, ChoiceOf};
-pub use contract::{Contract, DatasetSource, Input, Output, OverLong, Role, Target, Use};
+pub use contract::{Contract, Input, Output, Role, Target, Use};
+pub use dataset::{DatasetFormat, DatasetSource, MessageMap, OverLong, PromptMap, RowMap};
 pub use node::{AnyConfig, Decoded, Kind, NodeConfig};
 pub use numbers::{ByteSize, Fraction, NonNegative, OpenFraction, Positive};
 pub use port::{Arity, Field, PortType};

@@ -7,6 +7,7 @@ mod batch;
 mod config;
 mod configs;
 mod data;
+mod datasets;
 mod environment;
 mod faults;
 mod graph;
@@ -30,7 +31,7 @@ pub use config::{
     Accelerator, Architecture, ChatTemplateConfig, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig,
     InitConfig, InitTokenizer, LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
 };
-pub use data::{Data, init_model, load as load_data, missing_files, model_folder, steps_of_epochs};
+pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs};
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
@@ -100,6 +101,7 @@ fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: 
     let variables = environment::fill_in(&mut tree, request, sources, diagnostics);
     let mut pipeline = configs::decode_all(&tree, variables, request.kinds, diagnostics);
     pipeline.hub = HubCache::of(request.environment, &request.working_folder);
+    datasets::check(&pipeline, diagnostics);
     graph::check(&mut pipeline, diagnostics);
     environment::check(&pipeline, sources, diagnostics);
     intervals::check(&pipeline, diagnostics);

@@ -1,23 +1,29 @@
-//! `sampler`: draws rows of a data set, epoch after epoch, shuffled anew in each.
+//! `sampler`: draws rows of data sets, epoch after epoch, shuffled anew in each.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rlpipe_core::data::{Permutation, Row, Seed};
 use rlpipe_core::document::PathText;
 use rlpipe_core::kind::{
-    Contract, DatasetSource, Fraction, NodeConfig, Output, OverLong, PortType, Role, Source, Stage, StageError,
+    Contract, DatasetFormat, DatasetSource, NodeConfig, Output, OverLong, PortType, Positive, Role, RowMap, Source,
+    Stage, StageError,
 };
 use rlpipe_core::services::{Rows, ServiceError, Services};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Draws prompts from a data set.
+/// Draws prompts from data sets.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplerConfig {
-    /// Where the rows are.
-    dataset: DatasetConfig,
+    /// Where the rows are. Of `dataset` and `datasets`, one is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dataset: Option<DatasetConfig>,
+    /// Several data sets by name, drawn from as if they were one. The name is the `data_source` of rows that have none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    datasets: BTreeMap<String, DatasetConfig>,
     /// Whether each epoch goes through the rows in a new order, drawn from the run's seed.
     #[serde(default = "yes")]
     shuffle: bool,
@@ -32,16 +38,45 @@ pub struct SamplerConfig {
     over_long: OverLong,
 }
 
-/// A file of rows.
+/// Rows of one form.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetConfig {
-    /// A JSONL file, a row a line: `prompt` (a text or a list of messages), and as needed `data_source`,
-    /// `reward_model.ground_truth` and `answer`.
+    /// A file of JSON lines or a Parquet file, or a folder of `*.jsonl` and `*.parquet` files, taken in the order of
+    /// their names. A row has `prompt` (a text or a list of messages), and as needed `data_source`,
+    /// `reward_model.ground_truth` and `answer`; `map` makes these out of other columns.
     path: PathText,
-    /// Leading share of the rows that is used.
+    /// How the rows are written.
+    #[serde(default)]
+    format: DatasetFormat,
+    /// How much of the rows that pass is used. Below 1 it is a part of them, drawn from the run's seed (with `shuffle: false`
+    /// the leading ones); above 1 they are repeated.
     #[serde(default = "all")]
-    sample_ratio: Fraction,
+    sample_ratio: Positive,
+    /// Jinja templates over the columns of a row, such as `prompt: "{{ question }}"`.
+    #[serde(default, skip_serializing_if = "RowMap::is_empty")]
+    map: RowMap,
+    /// A Jinja expression over the columns of a row, such as `level > 3`: where it does not hold, the row is left out, and
+    /// counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    r#where: Option<String>,
+    /// A JSON schema that every row must fit as it is in the file, before `map`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema: Option<PathText>,
+}
+
+impl DatasetConfig {
+    fn source(&self, name: Option<&str>) -> DatasetSource {
+        DatasetSource {
+            name: name.map(str::to_owned),
+            path: self.path.as_path().to_owned(),
+            format: self.format,
+            sample_ratio: self.sample_ratio.get(),
+            map: self.map.clone(),
+            filter: self.r#where.clone(),
+            schema: self.schema.as_ref().map(|path| path.as_path().to_owned()),
+        }
+    }
 }
 
 fn yes() -> bool {
@@ -52,13 +87,13 @@ fn one() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
-fn all() -> Fraction {
-    Fraction::new(1.0).unwrap_or_else(|| unreachable!("1 is a fraction"))
+fn all() -> Positive {
+    Positive::new(1.0).unwrap_or_else(|| unreachable!("1 is above 0"))
 }
 
 impl NodeConfig for SamplerConfig {
     const KIND: &'static str = "sampler";
-    const SUMMARY: &'static str = "Draws prompts from a data set.";
+    const SUMMARY: &'static str = "Draws prompts from data sets.";
     const EXAMPLE: &'static str = "\
 type: sampler
 dataset: { path: train.jsonl }
@@ -76,10 +111,13 @@ max_prompt_tokens: 512
             ],
             uses: Vec::new(),
             role: Role::Sampler {
-                dataset: DatasetSource {
-                    path: self.dataset.path.as_path().to_owned(),
-                    sample_ratio: self.dataset.sample_ratio.get(),
-                },
+                datasets: self
+                    .dataset
+                    .iter()
+                    .map(|dataset| dataset.source(None))
+                    .chain(self.datasets.iter().map(|(name, dataset)| dataset.source(Some(name))))
+                    .collect(),
+                shuffle: self.shuffle,
                 samples_per_prompt: self.samples_per_prompt.get(),
                 max_prompt_tokens: self.max_prompt_tokens.map(NonZeroU32::get),
                 over_long: self.over_long,

@@ -4,7 +4,7 @@ use super::{Code, Explanation};
 
 /// The codes of this hundred.
 pub(super) static LIST_RL02: &[&Code] = &[
-    &RL0201, &RL0202, &RL0203, &RL0204, &RL0205, &RL0206, &RL0207, &RL0208, &RL0209, &RL0210,
+    &RL0201, &RL0202, &RL0203, &RL0204, &RL0205, &RL0206, &RL0207, &RL0208, &RL0209, &RL0210, &RL0211,
 ];
 
 /// A key is not known here.
@@ -140,5 +140,18 @@ pub static RL0210: Code = Code {
         why: "Each of them is needed to run: where the results go, what computes, which model, and what is done.",
         example: "version: 1\nname: grpo_gsm8k\nnodes: {}                          # and run, pools, models?\n",
         fix: "Add the section. `pipelines/quickstart.yaml` has all of them.",
+    },
+};
+
+/// A template cannot be read.
+pub static RL0211: Code = Code {
+    id: "RL0211",
+    title: "a template cannot be read",
+    explanation: Explanation {
+        meaning: "A template of `map` is not valid Jinja, or `where` is not a valid expression.",
+        why: "It is what makes rows of the columns of a data set.",
+        example: "dataset:\n  path: train.jsonl\n  map: { prompt: \"{{ question\" }      # }} is missing\n",
+        fix: "Correct it where the message says. Templates have columns in braces, `\"Q: {{ question }}\"`; `where` is an \
+              expression without braces, `level > 3`. Text methods of Python, such as `split`, work in both.",
     },
 };

@@ -4,8 +4,8 @@ use super::{Code, Explanation};
 
 /// The codes of this hundred.
 pub(super) static LIST_RL10: &[&Code] = &[
-    &RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008, &RL1020, &RL1021, &RL1022, &RL1023,
-    &RL1024, &RL1025, &RL1026, &RL1027,
+    &RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008, &RL1010, &RL1011, &RL1012, &RL1013,
+    &RL1020, &RL1021, &RL1022, &RL1023, &RL1024, &RL1025, &RL1026, &RL1027,
 ];
 
 /// A data set cannot be read.
@@ -13,11 +13,12 @@ pub static RL1001: Code = Code {
     id: "RL1001",
     title: "a data set cannot be read",
     explanation: Explanation {
-        meaning: "The file of a data set is there, but cannot be read as text: it is a folder, or may not be read, \
-              or is not UTF-8.",
+        meaning: "A data set is there, but cannot be read: a file may not be read, is no Parquet, or has a line \
+              without end; a folder has no `*.jsonl` or `*.parquet` in it; or the file of `schema` holds no JSON schema.",
         why: "There are no rows to draw.",
-        example: "dataset: { path: data }            # a folder\n",
-        fix: "Name a JSONL file: UTF-8, one JSON object a line. The message says what the system answered.",
+        example: "dataset: { path: data }            # a folder of folders\n",
+        fix: "Name a file of JSON lines (UTF-8, one JSON object a line) or of Parquet, or a folder of such files. The \
+              message says what the system answered.",
     },
 };
 
@@ -27,7 +28,7 @@ pub static RL1002: Code = Code {
     title: "a row is not as it must be",
     explanation: Explanation {
         meaning: "A line of a data set is not valid JSON, or not an object with a `prompt` that is a text or a list \
-              of messages.",
+              of messages and asks something. With `map` it is the row that the templates make.",
         why: "A row that is left out silently would change the data set, and one that is read wrongly the run.",
         example: "{\"question\": \"What is 1 + 2?\"}\n",
         fix: "Correct the line that is shown: `{\"prompt\": \"What is 1 + 2?\"}`, or `{\"prompt\": [{\"role\": \
@@ -227,5 +228,72 @@ pub static RL1027: Code = Code {
         example: "sampling: { max_new_tokens: 64, stop: [\"<|im_end|>\"] }\n",
         fix: "Special tokens stop a response by their id: add it to `eos_token_id` in the model's \
               `generation_config.json`. For the rest take `stop` out.",
+    },
+};
+
+/// A row has a data source that nobody judges.
+pub static RL1009: Code = Code {
+    id: "RL1009",
+    title: "a row has a data source that nobody judges",
+    explanation: Explanation {
+        meaning: "A judger chooses among judges by the `data_source` of a row, and has none for this one.",
+        why: "The row could be answered, but not rewarded: the run would end at the first such group.",
+        example: "{\"prompt\": \"What is 1 + 2?\", \"data_source\": \"gsm8\"}     # the judger knows `gsm8k`\n",
+        fix: "Add the data source to the judger, correct the row, or leave such rows out: `where: \"data_source != \
+              'gsm8'\"`.",
+    },
+};
+
+/// A template of a data set fails on a row.
+pub static RL1010: Code = Code {
+    id: "RL1010",
+    title: "a template of a data set fails on a row",
+    explanation: Explanation {
+        meaning: "A template of `map`, or the expression `where`, asks for a column that the row does not have, or \
+              for a part of one that is not there.",
+        why: "An empty text in its place would be another question, or an answer that nobody can give.",
+        example: "dataset:\n  path: train.jsonl\n  map: { prompt: \"{{ problem }}\" }   # the rows have `question`\n",
+        fix: "Use the columns that the message lists. What some rows lack can be given another value, `{{ hint | \
+              default('') }}`, or such rows can be left out: `where: \"hint is defined\"`.",
+    },
+};
+
+/// A row does not fit the schema of its data set.
+pub static RL1011: Code = Code {
+    id: "RL1011",
+    title: "a row does not fit the schema of its data set",
+    explanation: Explanation {
+        meaning: "The data set names a JSON schema, and a row as it is in the file does not fit it.",
+        why: "The schema says what the rest of the pipeline, such as a judge of your own, relies upon.",
+        example: "{\"question\": \"What is 1 + 2?\", \"level\": \"3\"}     # `level` is to be a number\n",
+        fix: "Correct the row or the schema.",
+    },
+};
+
+/// There are fewer rows than a step takes.
+pub static RL1012: Code = Code {
+    id: "RL1012",
+    title: "there are fewer rows than a step takes",
+    explanation: Explanation {
+        meaning: "The data sets of the training samplers have, after all that leaves rows out, fewer rows than \
+              `prompts_per_step`.",
+        why: "A step then has the same prompt several times: its groups say less than they seem to.",
+        example: "nodes:\n  buffer:\n    type: replay_buffer\n    inputs: { groups: [scored] }\n    prompts_per_step: \
+              64           # and train.jsonl has 20 rows\n",
+        fix: "Lower `prompts_per_step`, or use more data. For a first try on a few rows it does no harm.",
+    },
+};
+
+/// A chat template leaves messages out.
+pub static RL1013: Code = Code {
+    id: "RL1013",
+    title: "a chat template leaves messages out",
+    explanation: Explanation {
+        meaning: "A row has a message of a role that the model's chat template passes over: its content is not in the \
+              text that the template makes.",
+        why: "The model would never see the message, and nothing would say so.",
+        example: "{\"prompt\": [{\"role\": \"human\", \"content\": \"What is 1 + 2?\"}]}\n",
+        fix: "Use the roles that the template knows, mostly `system`, `user` and `assistant`. `map` can rename them: \
+              `prompt: [{ role: user, content: \"{{ question }}\" }]`.",
     },
 };

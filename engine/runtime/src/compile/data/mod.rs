@@ -1,43 +1,84 @@
 //! RL10: the rows of data sets, through the model's template and tokenizer.
 
+mod dataset;
+mod files;
+mod index;
 mod models;
-mod rows;
+mod needs;
+mod parquet;
+mod pass;
+mod raw;
+mod recipe;
+mod roles;
+mod stored;
 mod template;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rlpipe_core::data::Seed;
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
-use rlpipe_core::document::{Range, Sources};
-use rlpipe_core::kind::{PortType, Role, Target};
+use rlpipe_core::document::Sources;
+use rlpipe_core::kind::Role;
 use rlpipe_core::services::Rows;
 use rlpipe_text::{ChatTemplateChoice, Tokenizer};
 
-use super::pipeline::{Node, Pipeline};
+use super::pipeline::Pipeline;
+use dataset::Reading;
 use models::scratch;
 pub use models::{init_model, missing_files, model_folder};
-use rows::Reader;
+use needs::needs;
+pub use raw::row_schema;
+use stored::StoredRows;
 
 /// What the data sets hold.
 #[derive(Default)]
 pub struct Data {
-    /// Rows of each sampler, tokenized.
+    /// Rows of each sampler.
     pub rows: BTreeMap<String, Arc<dyn Rows>>,
     /// Tokenizers of each model.
     pub tokenizers: BTreeMap<String, Arc<Tokenizer>>,
-    /// SHA-256 of each sampler's file.
+    /// SHA-256 of each data set, by the sampler's name, or `SAMPLER.NAME` for those of `datasets`.
     pub fingerprints: BTreeMap<String, String>,
-    /// Rows left out because their prompt is too long.
-    pub skipped: BTreeMap<String, u64>,
+    /// What became of the rows of each data set.
+    pub tallies: Vec<Tally>,
 }
 
+/// What became of the rows of a data set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// The sampler.
+    pub sampler: String,
+    /// The key in `datasets`; none where there is one data set.
+    pub dataset: Option<String>,
+    /// Rows in the files.
+    pub read: u64,
+    /// Left out because `where` does not hold.
+    pub unwanted: u64,
+    /// Left out because the prompt is too long.
+    pub over_long: u64,
+    /// Drawn in an epoch, after `sample_ratio`.
+    pub used: u64,
+    /// Rows that were in memory at once, at most.
+    pub most_held: u64,
+}
+
+/// Is told how far reading is: the data set, bytes done, and bytes in all.
+pub type OnProgress<'a> = &'a dyn Fn(&str, u64, u64);
+
 /// Reads the data of every live sampler.
-pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagnostics) -> Data {
+pub fn load(
+    pipeline: &Pipeline,
+    sources: &mut Sources,
+    diagnostics: &mut Diagnostics,
+    progress: OnProgress<'_>,
+) -> Data {
     let mut data = Data::default();
     for (index, sampler, contract) in pipeline.live() {
         let Role::Sampler {
-            dataset,
+            datasets,
+            shuffle,
             max_prompt_tokens,
             over_long,
             ..
@@ -54,33 +95,83 @@ pub fn load(pipeline: &Pipeline, sources: &mut Sources, diagnostics: &mut Diagno
         if !template::has_template(pipeline, &tokenizer, &needs.model, diagnostics) {
             continue;
         }
-        let place = sampler.range_of(&["dataset", "path"]);
-        let mut reader = Reader {
+        let reading = Reading {
+            pipeline,
             sampler,
-            place,
             needs: &needs,
             over_long: *over_long,
+            shuffle: *shuffle,
             tokenizer: &tokenizer,
-            source: None,
-            faults: BTreeMap::new(),
             scratch: is_scratch(pipeline, &needs.model).then_some(needs.model.as_str()),
-            skipped: 0,
+            seed: Seed::run(pipeline.run.as_ref().map_or(0, |run| run.seed)),
+            progress,
         };
-        let rows = reader.read(
-            &dataset.path,
-            dataset.sample_ratio,
-            sources,
-            diagnostics,
-            &mut data.fingerprints,
-        );
-        let mut lint = template::Lint::new(pipeline, &tokenizer, &needs.model, needs.examples, place);
-        rows.iter().for_each(|row| lint.see(row));
-        lint.conclude(diagnostics);
-        data.skipped.insert(sampler.name.clone(), reader.skipped);
-        data.rows.insert(sampler.name.clone(), Arc::new(rows));
+        let (mut parts, mut data_sources) = (Vec::new(), BTreeSet::new());
+        for dataset in datasets {
+            let Some(read) = reading.read(dataset, sources, diagnostics) else {
+                continue;
+            };
+            let name = match &dataset.name {
+                Some(name) => format!("{}.{name}", sampler.name),
+                None => sampler.name.clone(),
+            };
+            data.fingerprints.insert(name, read.fingerprint);
+            data.tallies.push(read.tally);
+            data_sources.extend(read.sources);
+            parts.push(read.part);
+        }
+        // A sampler with a data set that cannot be read has no rows: that was said.
+        if !parts.is_empty() && parts.len() == datasets.len() {
+            let rows = StoredRows {
+                parts,
+                data_sources: data_sources.into_iter().take(pass::MOST_SOURCES).collect(),
+            };
+            data.rows.insert(sampler.name.clone(), Arc::new(rows));
+        }
     }
     template::check_stop_strings(pipeline, &data, diagnostics);
+    small(pipeline, &data, diagnostics);
     data
+}
+
+/// Warns where a step needs more prompts than there are: it would have some of them twice.
+fn small(pipeline: &Pipeline, data: &Data, diagnostics: &mut Diagnostics) {
+    for (index, buffer, contract) in pipeline.live() {
+        let Role::Buffer { prompts_per_step, .. } = contract.role else {
+            continue;
+        };
+        let samplers: BTreeSet<usize> = pipeline
+            .upstream(index)
+            .into_iter()
+            .filter_map(|up| Some(pipeline.nodes[up].input("prompts")?.node))
+            .collect();
+        let names: Vec<&str> = samplers
+            .iter()
+            .map(|index| pipeline.nodes[*index].name.as_str())
+            .collect();
+        let rows: Option<Vec<u64>> = names.iter().map(|name| Some(data.rows.get(*name)?.count())).collect();
+        let (Some(rows), Some(first)) = (rows, samplers.first()) else {
+            continue;
+        };
+        let rows: u64 = rows.into_iter().sum();
+        if rows < u64::from(prompts_per_step) {
+            let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            diagnostics.push(
+                Diagnostic::warning(
+                    &codes::RL1012,
+                    buffer.range_of(&["prompts_per_step"]),
+                    format!(
+                        "a step takes {prompts_per_step} prompts, and {} {} {rows}",
+                        quoted.join(" and "),
+                        if names.len() == 1 { "has" } else { "have" }
+                    ),
+                )
+                .label_text("some prompts come twice in each step")
+                .label(pipeline.nodes[*first].key_range, "what there is to draw")
+                .note("lower `prompts_per_step`, or give it more data"),
+            );
+        }
+    }
 }
 
 /// Train steps of `epochs` passes over the training prompts; none where there is not exactly one training sampler.
@@ -102,91 +193,6 @@ pub fn steps_of_epochs(pipeline: &Pipeline, data: &Data, epochs: u64) -> Option<
     let [sampler] = samplers.as_slice() else { return None };
     let rows = data.rows.get(&pipeline.nodes[*sampler].name)?.count();
     Some((rows * epochs / prompts_per_step).max(1))
-}
-
-/// What those who take from a sampler want of its rows.
-struct Needs {
-    /// The model whose tokenizer reads them.
-    model: String,
-    ground_truth: bool,
-    prompts: bool,
-    examples: bool,
-    max_prompt_tokens: Option<u32>,
-    /// Bound on prompt and answer.
-    max_example_tokens: Option<u32>,
-}
-
-fn needs(pipeline: &Pipeline, sampler: usize, declared: Option<u32>, diagnostics: &mut Diagnostics) -> Option<Needs> {
-    let mut needs = Needs {
-        model: String::new(),
-        ground_truth: false,
-        prompts: false,
-        examples: false,
-        max_prompt_tokens: declared,
-        max_example_tokens: None,
-    };
-    let mut model: Option<(String, Range)> = None;
-    for (_, node, contract) in pipeline.live() {
-        for endpoint in node
-            .inputs
-            .values()
-            .flatten()
-            .filter(|endpoint| endpoint.node == sampler)
-        {
-            let reads = match (&contract.role, endpoint.port_type) {
-                (Role::AgentLoop { max_new_tokens, .. }, PortType::Prompts) => {
-                    let engine = &pipeline.nodes[node.input("engine")?.node];
-                    needs.prompts = true;
-                    if let Some(Role::Engine { max_context_tokens, .. }) = engine.contract.as_ref().map(|c| &c.role) {
-                        let room = max_context_tokens.saturating_sub(*max_new_tokens);
-                        needs.max_prompt_tokens = Some(needs.max_prompt_tokens.map_or(room, |bound| bound.min(room)));
-                    }
-                    model_of(engine)?
-                }
-                (Role::SftTrainer { max_tokens_per_pack }, PortType::Examples) => {
-                    needs.examples = true;
-                    needs.max_example_tokens = Some(*max_tokens_per_pack);
-                    model_of(node)?
-                }
-                _ => continue,
-            };
-            match &model {
-                Some((known, range)) if *known != reads => diagnostics.push(
-                    Diagnostic::error(
-                        &codes::RL0316,
-                        endpoint.range,
-                        format!(
-                            "`{}` feeds the models `{known}` and `{reads}`",
-                            pipeline.nodes[sampler].name
-                        ),
-                    )
-                    .label_text("for one of them")
-                    .label(*range, "for the other")
-                    .note("their tokenizers differ: give each its own sampler of the same data set"),
-                ),
-                _ => model = Some((reads, endpoint.range)),
-            }
-        }
-    }
-    needs.model = model?.0;
-    needs.ground_truth = needs.prompts && feeds_a_judger(pipeline, sampler);
-    Some(needs)
-}
-
-fn model_of(node: &Node) -> Option<String> {
-    node.contract.as_ref()?.used(Target::Model).map(str::to_owned)
-}
-
-fn feeds_a_judger(pipeline: &Pipeline, sampler: usize) -> bool {
-    pipeline.live().any(|(index, _, contract)| {
-        matches!(
-            contract.role,
-            Role::Judger {
-                needs_ground_truth: true,
-                ..
-            }
-        ) && pipeline.upstream(index).contains(&sampler)
-    })
 }
 
 fn tokenizer(
@@ -247,3 +253,6 @@ fn is_scratch(pipeline: &Pipeline, model: &str) -> bool {
         .and_then(|model| model.config.as_ref())
         .is_some_and(|config| config.init.is_some())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,12 +10,13 @@ use rlpipe_text::{Chat, Tokenizer};
 use serde_json::Value;
 
 use super::Data;
+use super::needs::model_of;
 use crate::compile::pipeline::Pipeline;
 
 /// Stands for an answer; no template changes it.
 const ANSWER: &str = "the answer";
 
-/// Looks at the rows of one sampler as they are read.
+/// Looks at the rows of one data set.
 pub struct Lint<'a> {
     tokenizer: &'a Tokenizer,
     /// The model's name.
@@ -30,10 +31,6 @@ pub struct Lint<'a> {
     /// How special tokens begin: most texts have none of these.
     openings: Vec<char>,
     diagnostics: Vec<Diagnostic>,
-    rows: u64,
-    /// Rows that spell out a special token, and the first: its line and the token.
-    injected: u64,
-    first_injected: Option<(u64, String)>,
 }
 
 impl<'a> Lint<'a> {
@@ -53,18 +50,11 @@ impl<'a> Lint<'a> {
             special_tokens,
             openings: openings.into_iter().collect(),
             diagnostics: Vec::new(),
-            rows: 0,
-            injected: 0,
-            first_injected: None,
         }
     }
 
-    /// The next row: the first shows what the template does, each may hold special tokens.
-    pub fn see(&mut self, row: &Row) {
-        self.rows += 1;
-        if self.rows == 1 {
-            self.first(row);
-        }
+    /// A special token that a message of the row spells out.
+    pub fn spelt_out(&self, row: &Row) -> Option<String> {
         let spelt = |message: &Message| {
             let text = message.text();
             if !text.contains(self.openings.as_slice()) {
@@ -76,20 +66,14 @@ impl<'a> Lint<'a> {
                 .find(|(_, token)| text.contains(token.as_str()));
             found.map(|(_, token)| token.clone())
         };
-        if let Some(token) = row.prompt.iter().find_map(spelt) {
-            self.injected += 1;
-            self.first_injected.get_or_insert((row.line, token));
-        }
+        row.prompt.iter().find_map(spelt)
     }
 
-    /// What was found.
-    pub fn conclude(mut self, diagnostics: &mut Diagnostics) {
-        if let Some((line, token)) = self.first_injected {
-            let rows = if self.injected == 1 { "row has" } else { "rows have" };
-            let message = format!(
-                "{} {rows} a special token of `{}` in a message",
-                self.injected, self.model
-            );
+    /// What was found. So many rows spell out special tokens; the first of them has this line and token.
+    pub fn conclude(mut self, spelt_out: u64, first: Option<(u64, String)>, diagnostics: &mut Diagnostics) {
+        if let Some((line, token)) = first {
+            let rows = if spelt_out == 1 { "row has" } else { "rows have" };
+            let message = format!("{spelt_out} {rows} a special token of `{}` in a message", self.model);
             self.diagnostics.push(
                 Diagnostic::warning(&codes::RL1026, self.place, message)
                     .label_text(format!("the first is line {line}, with `{token}`"))
@@ -113,12 +97,11 @@ impl<'a> Lint<'a> {
         );
     }
 
-    fn first(&mut self, row: &Row) {
-        let tools = row.columns.get("tools").and_then(Value::as_array);
-        let documents = row.columns.get("documents").and_then(Value::as_array);
+    /// The first row shows what the template does.
+    pub fn first(&mut self, row: &Row, tools: Option<&[Value]>, documents: Option<&[Value]>) {
         let chat = Chat {
-            tools: tools.map(Vec::as_slice),
-            documents: documents.map(Vec::as_slice),
+            tools,
+            documents,
             ..Chat::prompt(&row.prompt)
         };
         let Ok(prompt) = self.tokenizer.render(&chat) else {
@@ -272,7 +255,7 @@ pub fn check_stop_strings(pipeline: &Pipeline, data: &Data, diagnostics: &mut Di
             continue;
         };
         let engine = node.input("engine").map(|engine| &pipeline.nodes[engine.node]);
-        let Some(model) = engine.and_then(super::model_of) else {
+        let Some(model) = engine.and_then(model_of) else {
             continue;
         };
         let Some(tokenizer) = data.tokenizers.get(&model).filter(|_| !stop_strings.is_empty()) else {

@@ -266,22 +266,25 @@ fn was_told(pipeline: &Pipeline, path: &[&str], kind: VarKind) -> bool {
 
 fn data_sets(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (_, node, contract) in pipeline.live() {
-        let Role::Sampler { dataset, .. } = &contract.role else {
+        let Role::Sampler { datasets, .. } = &contract.role else {
             continue;
         };
-        if !dataset.path.is_file() {
-            let range = node.range_of(&["dataset", "path"]);
-            if !was_told(pipeline, &["nodes", &node.name, "dataset", "path"], VarKind::File) {
-                diagnostics.push(
-                    Diagnostic::error(
-                        &codes::RL1102,
-                        range,
-                        format!("there is no file `{}`", dataset.path.display()),
-                    )
-                    .label_text("no such file")
-                    .note("a relative path in a file starts at the folder of that file"),
-                );
+        for dataset in datasets {
+            let keys = dataset.keys();
+            let variable = [&["nodes", &node.name], &keys[..], &["path"]].concat();
+            let told = |kind| was_told(pipeline, &variable, kind);
+            if dataset.path.exists() || told(VarKind::File) || told(VarKind::Dir) {
+                continue;
             }
+            diagnostics.push(
+                Diagnostic::error(
+                    &codes::RL1102,
+                    node.range_of(&[&keys[..], &["path"]].concat()),
+                    format!("there is no file `{}`", dataset.path.display()),
+                )
+                .label_text("no such file")
+                .note("a relative path in a file starts at the folder of that file"),
+            );
         }
     }
 }
