@@ -102,7 +102,7 @@ impl World {
         let said: Vec<String> = outcome.diagnostics.iter().map(|found| found.message.clone()).collect();
         assert!(!outcome.diagnostics.has_errors(), "{said:?}");
         let pipeline = outcome.pipeline.as_ref().unwrap();
-        let data = load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics);
+        let data = load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics, &|_, _, _| {});
         Self {
             outcome,
             data,
