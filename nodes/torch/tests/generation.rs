@@ -184,6 +184,114 @@ fn samples_end_by_stop_length_or_context() {
     assert!(samples.iter().any(|sample| sample.ids.len() == 5));
 }
 
+/// What each of the 20 tokens stands for: pieces that stop strings are spread over, halves of a character, and nothing.
+const PIECES: [&[u8]; 20] = [
+    b"a", b"", b"b", b"ab", b"ba", b"\xC3", b"\xA9", b"a\xC3", b"\xA9b", b"\n", b"\n\n", b"\nQ", b"Q:", b" ", b"aba",
+    b"c", b"\n\nQ", b"Q", b"", b"bc",
+];
+
+/// The tokens up to the first after which the bytes have a stop string that ends beyond the first `unsearched` tokens, and how
+/// many bytes lie behind its start.
+fn reference(ids: &[u32], stops: &[&str], unsearched: usize) -> Option<(Vec<u32>, u32)> {
+    let text = |ids: &[u32]| {
+        ids.iter()
+            .flat_map(|&id| PIECES[id as usize])
+            .copied()
+            .collect::<Vec<u8>>()
+    };
+    let before = text(&ids[..unsearched.min(ids.len())]).len();
+    (unsearched + 1..=ids.len()).find_map(|tokens| {
+        let said = text(&ids[..tokens]);
+        let starts = stops.iter().flat_map(|stop| {
+            let ends_late = |start: &usize| start + stop.len() > before;
+            let at = said
+                .windows(stop.len())
+                .enumerate()
+                .filter(|(_, part)| *part == stop.as_bytes());
+            at.map(|(start, _)| start).filter(ends_late).collect::<Vec<_>>()
+        });
+        Some((ids[..tokens].to_vec(), (said.len() - starts.min()?) as u32))
+    })
+}
+
+#[test]
+fn samples_end_with_the_token_that_completes_a_stop_string() {
+    let folder = init_folder(true);
+    let load = v1::Load {
+        token_bytes: PIECES.map(<[u8]>::to_vec).to_vec(),
+        ..load_command(folder.path(), "float32", Some(3))
+    };
+    let mut policy = Policy::load(&load, &cpu()).unwrap();
+    let seeds: Vec<u64> = (0..200).collect();
+    let mut answers = |stops: &[&str], min_new_tokens: u32, max_new_tokens: u32| {
+        let command = v1::Generate {
+            stop_ids: vec![],
+            stop_strings: stops.iter().map(|&stop| stop.to_owned()).collect(),
+            ..generate(
+                &[5],
+                &seeds,
+                v1::Sampling {
+                    min_new_tokens,
+                    ..sampling(max_new_tokens)
+                },
+            )
+        };
+        policy.generate(1, command).unwrap();
+        drain(&mut policy).remove(&1).unwrap().samples
+    };
+    let uncut = answers(&[], 0, 24);
+    for (stops, min_new_tokens) in [
+        (&["\n\nQ:"][..], 0),
+        (&["\u{e9}"], 0),
+        (&["ab", "ba"], 0),
+        (&["a\u{e9}b", "abab", "c"], 0),
+        (&["ab"], 5),
+        (&["\nQ", "c"], 12),
+    ] {
+        let (mut stopped, mut spread) = (0, 0);
+        for (whole, sample) in uncut.iter().zip(answers(stops, min_new_tokens, 24)) {
+            let expected = reference(&whole.ids, stops, min_new_tokens as usize);
+            let (ids, stop_bytes) = expected.clone().unwrap_or_else(|| (whole.ids.clone(), 0));
+            assert_eq!(
+                (&sample.ids, sample.stop_bytes),
+                (&ids, stop_bytes),
+                "{stops:?} {min_new_tokens}"
+            );
+            assert_eq!(sample.logprobs, whole.logprobs[..ids.len()]);
+            assert_eq!(sample.policy_version, [0, ids.len() as u64]);
+            assert_eq!(sample.finish_reason() == FinishReason::Stop, expected.is_some());
+            stopped += usize::from(expected.is_some());
+            spread += usize::from(expected.is_some_and(|(ids, bytes)| {
+                ids.last()
+                    .is_some_and(|&last| (bytes as usize) > PIECES[last as usize].len())
+            }));
+        }
+        assert!(
+            stopped > 0 && spread > 0,
+            "{stops:?}: {stopped} stopped, {spread} over several tokens"
+        );
+    }
+
+    // The last token that there is room for may complete one.
+    let short = answers(&["a"], 0, 1);
+    assert!(
+        short
+            .iter()
+            .any(|sample| sample.finish_reason() == FinishReason::Stop && sample.ids.len() == 1)
+    );
+}
+
+#[test]
+fn stop_strings_need_the_bytes_of_tokens() {
+    let mut policy = fresh("float32", true);
+    let command = v1::Generate {
+        stop_strings: vec!["a".into()],
+        ..generate(&[5], &[1], sampling(3))
+    };
+    let error = policy.generate(1, command).unwrap_err().0;
+    assert!(error.contains("without the bytes of its tokens"), "{error}");
+}
+
 #[test]
 fn tokens_carry_the_version_that_drew_them() {
     let mut policy = fresh("float32", true);
