@@ -2,9 +2,9 @@
 
 use rlpipe_core::diagnostic::CODES;
 use rlpipe_core::document::Format;
-use rlpipe_runtime::compile::{Setting, describe_kind, kind_settings};
+use rlpipe_runtime::compile::{Setting, describe_kind, kind_settings, section_settings};
 use rlpipe_stages::KINDS;
-use rlpipe_tests::{check_generated, codes_page, kinds_page, tree_of};
+use rlpipe_tests::{check_generated, codes_page, kinds_page, pipeline_page, tree_of};
 
 #[test]
 fn the_page_of_codes_is_up_to_date() {
@@ -14,6 +14,11 @@ fn the_page_of_codes_is_up_to_date() {
 #[test]
 fn the_page_of_kinds_is_up_to_date() {
     check_generated("docs/reference/kinds.md", &kinds_page(KINDS)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_page_of_pipelines_is_up_to_date() {
+    check_generated("docs/reference/pipeline.md", &pipeline_page()).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
@@ -74,6 +79,13 @@ fn every_setting_is_described() {
     }
     for kind in KINDS {
         kind_settings(kind).iter().for_each(|setting| check(kind.name, setting));
+    }
+    for (place, settings) in section_settings() {
+        // The default of a variable is of the variable's kind.
+        let settings = settings
+            .iter()
+            .filter(|setting| (place, &*setting.key) != ("env.vars.NAME", "default"));
+        settings.for_each(|setting| check(place, setting));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use rlpipe_core::diagnostic::Code;
 use rlpipe_core::kind::Kind;
-use rlpipe_runtime::compile::{Setting, describe_ports, kind_settings};
+use rlpipe_runtime::compile::{Setting, describe_ports, kind_settings, section_settings};
 
 /// Every code with its explanation.
 pub fn codes_page(codes: &[&Code]) -> String {
@@ -70,12 +70,52 @@ pub fn kinds_page(kinds: &[Kind]) -> String {
         if !ports.is_empty() {
             let _ = write!(page, "\n```text\n{}```\n", ports.trim_start());
         }
-        page.push_str("\n| setting | type | default | |\n|---|---|---|---|\n");
-        for setting in kind_settings(kind) {
-            rows("", &setting, &mut page);
-        }
+        table(&kind_settings(kind), &mut page);
     }
     page
+}
+
+/// Everything of a pipeline file but its nodes.
+pub fn pipeline_page() -> String {
+    let mut page = String::from(
+        "# Pipeline files\n\nA file has `version: 1`, a `name`, and the sections below; nodes are in [kinds.md](kinds.md). \
+         `NAME` is a name of your choice.\n\n",
+    );
+    let sections = section_settings();
+    for (place, _) in &sections {
+        let anchor = place.to_lowercase().replace('.', "");
+        let _ = writeln!(page, "- [`{place}`](#{anchor}): {}", about_section(place));
+    }
+    for (place, settings) in &sections {
+        let _ = write!(page, "\n## {place}\n\n{}.\n", capitalized(about_section(place)));
+        table(settings, &mut page);
+    }
+    page
+}
+
+fn about_section(place: &str) -> &'static str {
+    match place {
+        "run" => "where and how long the pipeline runs",
+        "pools.NAME" => "workers with the same equipment; nodes name the pool that they run in",
+        "models.NAME" => "a model; give exactly one of `path`, `hub` and `init`",
+        "env.vars.NAME" => "an environment variable that the file takes: `${NAME}` or `${NAME:-default}`, in any value",
+        "env.rules" => "what must hold among the variables; each rule is a mapping with one of these keys",
+        _ => "others",
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next()
+        .map(|first| first.to_uppercase().collect::<String>() + rest.as_str())
+        .unwrap_or_default()
+}
+
+fn table(settings: &[Setting], page: &mut String) {
+    page.push_str("\n| setting | type | default | |\n|---|---|---|---|\n");
+    for setting in settings {
+        rows("", setting, page);
+    }
 }
 
 /// A row for a setting, and for each setting below it.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use rlpipe_runtime::compile::shown_path;
 use rlpipe_runtime::plan::{Edge, Plan};
 
 use crate::arguments::{Format, PlanArguments};
@@ -38,7 +39,12 @@ pub fn text(plan: &Plan) -> String {
         (None, Some(epochs)) => format!("{epochs} epochs (train steps follow from the data)"),
         (None, None) => "no end".to_owned(),
     };
-    let _ = writeln!(out, "{}: {steps}, in {}", plan.name, plan.run.work_dir);
+    let _ = writeln!(
+        out,
+        "{}: {steps}, in {}",
+        plan.name,
+        shown_path(plan.run.work_dir.as_path()).display()
+    );
     let _ = writeln!(out, "\nnodes, in the order in which things flow");
     let name_width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     let kind_width = plan.nodes.iter().map(|node| node.kind.len()).max().unwrap_or(0);

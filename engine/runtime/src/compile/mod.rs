@@ -19,6 +19,7 @@ mod read;
 mod resources;
 mod schema;
 mod short_forms;
+mod shown;
 mod world;
 
 use std::path::PathBuf;
@@ -35,8 +36,9 @@ pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
-pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema};
+pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema, section_settings};
 pub use short_forms::short_forms;
+pub use shown::shown_path;
 pub use world::{Machine, check as check_world, check_on as check_world_on};
 
 /// What is compiled.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use rlpipe_core::document::{Range, Segment, Tree};
-use rlpipe_core::kind::{AnyConfig, Contract, Field, Kind, PortType};
+use rlpipe_core::kind::{AnyConfig, Contract, Field, Kind, PortType, Target};
 
 use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
 use super::environment::Variables;
-use super::hub::HubCache;
+use super::hub::{HubCache, HubConfig};
 
 /// One entry of a section, with where it stands.
 pub struct Section<T> {
@@ -129,6 +129,18 @@ impl Pipeline {
             next += 1;
         }
         found
+    }
+
+    /// Whether anything that runs names this pool or model.
+    pub fn uses(&self, target: Target, name: &str) -> bool {
+        let mut uses = self.live().flat_map(|(_, _, contract)| &contract.uses);
+        uses.any(|used| used.target == target && used.name == name)
+    }
+
+    /// The models of a hub that are used.
+    pub fn hub_models(&self) -> impl Iterator<Item = (&str, &HubConfig)> {
+        let used = self.models.iter().filter(|(name, _)| self.uses(Target::Model, name));
+        used.filter_map(|(name, model)| Some((name.as_str(), model.config.as_ref()?.hub.as_ref()?)))
     }
 
     /// Puts the commit in place of each branch or tag of a hub's model that is here, so that the plan, and with it a

@@ -40,6 +40,31 @@ pub fn kind_settings(kind: &Kind) -> Vec<Setting> {
         .collect()
 }
 
+/// The settings of the parts of a pipeline that are not nodes, by where they stand, such as `pools.NAME`.
+pub fn section_settings() -> Vec<(&'static str, Vec<Setting>)> {
+    let schema = pipeline_schema(&[]);
+    let definitions = &schema["definitions"];
+    let at = |pointer: &str| resolve(schema.pointer(pointer).unwrap_or(&Value::Null), definitions);
+    let env = resolve(&schema["properties"]["env"], definitions);
+    let variable = resolve(&env["properties"]["vars"]["additionalProperties"], definitions);
+    let rule = resolve(&env["properties"]["rules"]["items"], definitions);
+    // A rule is a mapping with one key: its choices are its settings.
+    let rules = settings(rule, definitions);
+    vec![
+        ("run", settings(at("/properties/run"), definitions)),
+        (
+            "pools.NAME",
+            settings(at("/properties/pools/additionalProperties"), definitions),
+        ),
+        (
+            "models.NAME",
+            settings(at("/properties/models/additionalProperties"), definitions),
+        ),
+        ("env.vars.NAME", settings(variable, definitions)),
+        ("env.rules", rules),
+    ]
+}
+
 /// A kind's ports, settings and example, as text for the terminal.
 pub fn describe_kind(kind: &Kind) -> String {
     let mut out = format!("{}: {}\n{}", kind.name, kind.summary, describe_ports(kind));

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
 use super::read::VERSION;
 
-pub use describe::{Setting, describe_kind, describe_ports, kind_settings};
+pub use describe::{Setting, describe_kind, describe_ports, kind_settings, section_settings};
 
 /// The schema, made of the kinds.
 pub fn pipeline_schema(kinds: &[Kind]) -> Value {

@@ -10,6 +10,7 @@ use rlpipe_core::kind::{ByteSize, Role, Target};
 
 use super::config::{Accelerator, Dtype, VarKind};
 use super::pipeline::Pipeline;
+use super::shown::shown_path;
 
 /// What a machine has, as far as pipelines ask for it.
 #[derive(Debug, Clone)]
@@ -72,20 +73,11 @@ pub fn check_on(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagno
 }
 
 /// Whether a live node uses a pool or a model.
-fn is_used(pipeline: &Pipeline, target: Target, name: &str) -> bool {
-    pipeline.live().any(|(_, _, contract)| {
-        contract
-            .uses
-            .iter()
-            .any(|used| used.target == target && used.name == name)
-    })
-}
-
 fn pools(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) {
     let computing: Vec<_> = pipeline
         .pools
         .iter()
-        .filter(|(name, _)| is_used(pipeline, Target::Pool, name))
+        .filter(|(name, _)| pipeline.uses(Target::Pool, name))
         .filter_map(|(name, pool)| Some((name, pool, pool.config.as_ref()?)))
         .filter(|(_, _, config)| config.accelerator != Accelerator::None)
         .collect();
@@ -245,7 +237,7 @@ fn variables(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 Diagnostic::error(
                     &codes::RL1102,
                     reference.range,
-                    format!("`{name}`: there is no {what} `{}`", path.display()),
+                    format!("`{name}`: there is no {what} `{}`", shown_path(&path).display()),
                 )
                 .label_text(format!("no such {what}"))
                 .label(variable.key_range, "declared here")
@@ -280,7 +272,7 @@ fn data_sets(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 Diagnostic::error(
                     &codes::RL1102,
                     node.range_of(&[&keys[..], &["path"]].concat()),
-                    format!("there is no file `{}`", dataset.path.display()),
+                    format!("there is no file `{}`", shown_path(&dataset.path).display()),
                 )
                 .label_text("no such file")
                 .note("a relative path in a file starts at the folder of that file"),

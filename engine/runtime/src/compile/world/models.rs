@@ -11,13 +11,14 @@ use super::super::config::VarKind;
 use super::super::data::missing_files;
 use super::super::pipeline::Pipeline;
 use super::super::read::quoted;
-use super::{is_used, was_told};
+use super::super::shown::shown_path;
+use super::was_told;
 
 /// Looks at every model that is used.
 pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     for (name, model) in &pipeline.models {
         let Some(config) = &model.config else { continue };
-        if !is_used(pipeline, Target::Model, name) {
+        if !pipeline.uses(Target::Model, name) {
             continue;
         }
         if let Some(init) = &config.init {
@@ -33,7 +34,10 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                     "copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors";
                 model_in(pipeline, folder, name, at("path"), way_out, diagnostics);
             } else if !was_told(pipeline, &["models", name, "path"], VarKind::Dir) {
-                let message = format!("the model `{name}`: there is no folder `{}`", folder.display());
+                let message = format!(
+                    "the model `{name}`: there is no folder `{}`",
+                    shown_path(folder).display()
+                );
                 diagnostics.push(
                     Diagnostic::error(&codes::RL1102, at("path"), message)
                         .label_text("no such folder")
@@ -81,7 +85,7 @@ fn model_in(
         diagnostics.push(
             Diagnostic::error(&codes::RL1103, range, message)
                 .label_text("not a whole model folder")
-                .note(format!("looked in `{}`", folder.display()))
+                .note(format!("looked in `{}`", shown_path(folder).display()))
                 .note(way_out),
         );
     }
