@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::Permissions;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +12,6 @@ use std::time::Duration;
 use rlpipe_wire::v1::driver_server::{Driver, DriverServer};
 use rlpipe_wire::v1::{FromWorker, ToWorker, from_worker};
 use rlpipe_wire::{MESSAGE_LIMIT_BYTES, TOKEN_KEY};
-use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -22,6 +19,7 @@ use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::Worker;
+use crate::socket_folder::{SOCKET, SocketFolder};
 use crate::worker::Outbound;
 
 /// What fits into the address of a unix socket on Linux, less the final zero.
@@ -83,7 +81,7 @@ pub struct Hub {
     token: Arc<str>,
     workers: watch::Sender<BTreeMap<u32, Worker>>,
     server: JoinHandle<()>,
-    folder: TempDir,
+    folder: SocketFolder,
 }
 
 impl Hub {
@@ -93,15 +91,11 @@ impl Hub {
     }
 
     async fn listen_below(parent: &Path) -> Result<Self, HubError> {
-        let folder = tempfile::Builder::new()
-            .prefix("rlpipe-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(parent)
-            .map_err(|source| HubError::Folder {
-                parent: parent.to_owned(),
-                source,
-            })?;
-        let path = folder.path().join("driver");
+        let folder = SocketFolder::make_below(parent).map_err(|source| HubError::Folder {
+            parent: parent.to_owned(),
+            source,
+        })?;
+        let path = folder.path().join(SOCKET);
         if path.as_os_str().as_bytes().len() > SOCKET_PATH_LIMIT_BYTES {
             return Err(HubError::PathTooLong { path });
         }
@@ -273,6 +267,8 @@ async fn serve(workers: watch::Sender<BTreeMap<u32, Worker>>, mut inbound: Strea
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[tokio::test]

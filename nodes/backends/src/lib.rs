@@ -5,6 +5,7 @@
 
 mod convert;
 mod hub;
+mod socket_folder;
 mod torch;
 mod worker;
 
