@@ -6,4 +6,5 @@ mod breaks;
 mod command_line;
 mod determinism;
 mod harness;
+mod hub;
 mod refusals;

@@ -21,6 +21,8 @@ pub enum Verb {
     Validate(ValidateArguments),
     /// Show what running a pipeline would do.
     Plan(PlanArguments),
+    /// Fetch the models of a hub that a pipeline names, into the Hugging Face cache.
+    Download(DownloadArguments),
     /// Print the JSON Schema of pipeline files.
     Schema,
     /// List the kinds of node, or describe one.
@@ -85,6 +87,16 @@ pub struct PlanArguments {
     /// Print the plan as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `download`.
+#[derive(Debug, Args)]
+pub struct DownloadArguments {
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    /// Ask the hub even where a model is here: a branch may have moved.
+    #[arg(long)]
+    pub update: bool,
 }
 
 /// How faults are shown.

@@ -2,6 +2,8 @@
 
 mod arguments;
 mod data;
+#[cfg(feature = "download")]
+mod download;
 mod explain;
 mod fleet;
 mod kinds;
@@ -39,6 +41,13 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Validate(arguments) => validate::validate(&arguments),
         Verb::Plan(arguments) => plan::plan(&arguments),
+        #[cfg(feature = "download")]
+        Verb::Download(arguments) => download::download(&arguments),
+        #[cfg(not(feature = "download"))]
+        Verb::Download(_) => Err(anyhow::anyhow!(
+            "this build cannot download: build it with the feature `download`, or copy the model's folder from the Hugging \
+             Face cache of a machine that has it"
+        )),
         Verb::Schema => schema::schema(),
         Verb::Kinds { name } => kinds::kinds(name.as_deref()),
         Verb::Explain { code } => explain::explain(&code),

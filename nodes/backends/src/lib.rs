@@ -1,10 +1,12 @@
 //! The services behind kinds, over `rlpipe-wire`: the driver's end of the workers' streams.
 //!
 //! `hub` listens and lets workers in, `worker` is one worker's stream (commands out, answers in), `torch` makes an
-//! engine and a learner of a worker and a model, `convert` checks and translates what crosses the wire.
+//! engine and a learner of a worker and a model, `convert` checks and translates what crosses the wire. `huggingface` fetches models from a hub.
 
 mod convert;
 mod hub;
+#[cfg(feature = "download")]
+pub mod huggingface;
 mod socket_folder;
 mod torch;
 mod worker;
