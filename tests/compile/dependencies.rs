@@ -54,6 +54,7 @@ fn only_the_worker_links_libtorch() {
     );
     for package in [
         "rlpipe-core",
+        "rlpipe-model",
         "rlpipe-text",
         "rlpipe-wire",
         "rlpipe-runtime",

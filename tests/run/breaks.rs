@@ -170,6 +170,43 @@ fn so_many_steps_write_a_checkpoint_and_an_export_and_change_nothing() {
 }
 
 #[test]
+fn i25c_an_export_of_every_architecture_is_a_model_to_go_on_with() {
+    for (architecture, dtype, stored) in [("qwen2", "float32", "F32"), ("qwen3", "bfloat16", "BF16")] {
+        let place = Place::new();
+        let architecture = format!("models.tiny.init.architecture={architecture}");
+        let dtype = format!("run.hf_export.dtype={dtype}");
+        let arguments = ["--set", &architecture, "--set", &dtype, "--set", "run.total_steps=1"];
+        let more = [
+            "--set",
+            "run.hf_export.every_steps=1",
+            "--set",
+            "run.checkpoint=null",
+            "--set",
+            "nodes.evaluator.every_steps=1",
+        ];
+        place.run(&[&arguments[..], &more].concat()).expect(0);
+        let export = place.attempt().join("hf/step-1");
+        assert_eq!(rlpipe_model::check_folder(&export), []);
+        let header = rlpipe_model::read_header(&export.join("model.safetensors")).unwrap();
+        assert!(header.values().all(|entry| entry.dtype == stored), "{header:?}");
+        let config = std::fs::read_to_string(export.join("config.json")).unwrap();
+        assert!(
+            config.contains(if stored == "F32" { "float32" } else { "bfloat16" }),
+            "{config}"
+        );
+        let path = format!("models.tiny.path={}", export.display());
+        let next = ["--set", &path, "--set", "models.tiny.init=null", "--set", "name=next"];
+        place.run(&[&next[..], &arguments[2..], &more].concat()).expect(0);
+        assert!(
+            place
+                .path()
+                .join("runs/next/0001/hf/step-1/model.safetensors")
+                .is_file()
+        );
+    }
+}
+
+#[test]
 fn a_dead_worker_ends_the_run_and_is_named() {
     let whole = unbroken(&LONG);
     for phase in [

@@ -158,6 +158,11 @@ pub fn parse_config(text: &str) -> Result<ModelConfig, Vec<Fault>> {
             "`head_dim` is {head_dim}, but rotary embeddings need an even one"
         ));
     }
+    if head_dim <= 2 && matches!(rope, Rope::Dynamic { .. }) {
+        keys.fault(format!(
+            "`head_dim` is {head_dim}, but `dynamic` rotary scaling needs more than 2"
+        ));
+    }
     if keys.faults.is_empty() {
         Ok(config)
     } else {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use rlpipe_core::data::Message;
+use rlpipe_model::Architecture;
 use rlpipe_text::{Chat, InitSpec, InitTokenizer, TextError, Tokenizer, init_folder};
 use serde_json::{Value, json};
 
@@ -255,6 +256,31 @@ fn ill_formed_folders_say_which_file_and_what_to_do() {
         "tokenizer.json",
         "point the model's `path` at a Hugging Face folder",
     ]);
+}
+
+#[test]
+fn every_architecture_from_nothing_is_one_that_can_be_read() {
+    for architecture in [Architecture::Llama, Architecture::Qwen2, Architecture::Qwen3] {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = InitSpec {
+            architecture,
+            key_value_heads: 2,
+            ..spec(InitTokenizer::Bytes)
+        };
+        init_folder(folder.path(), &spec).unwrap();
+        let config = rlpipe_model::read_config(folder.path()).unwrap();
+        assert_eq!(config.architecture, architecture);
+        assert_eq!(
+            (config.hidden, config.layers, config.heads, config.kv_heads),
+            (128, 4, 4, 2)
+        );
+        assert_eq!(
+            (config.head_dim, config.intermediate, config.max_positions),
+            (32, 384, 32)
+        );
+        assert!(config.tied && !config.output_bias && !config.mlp_bias);
+        assert_eq!(config.qkv_bias, architecture == Architecture::Qwen2);
+    }
 }
 
 #[test]

@@ -39,6 +39,12 @@ impl From<tch::TchError> for Error {
     }
 }
 
+impl From<Vec<rlpipe_model::Fault>> for Error {
+    fn from(faults: Vec<rlpipe_model::Fault>) -> Self {
+        Self(rlpipe_model::joined(&faults))
+    }
+}
+
 /// Runs `work`; a panic, which is how tch reports a torch error, becomes an [`Error`].
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error(panic_message(panic.as_ref()))))

@@ -1,10 +1,9 @@
 //! The process that holds a model on one device: it generates and trains, told by the driver over `rlpipe-wire`.
 //!
-//! `config` and `weights` read a Hugging Face folder; `model` is the Llama network; `generate` is the engine, `train`
+//! `weights` reads a Hugging Face folder, which `rlpipe-model` has checked; `model` is the network; `generate` is the engine, `train`
 //! the trainer; `policy` is one loaded model with both; `store` saves and restores; `worker` runs commands and `serve`
 //! speaks to the driver. Torch's own functions panic on error: `worker` catches that around every command.
 
-pub mod config;
 pub mod device;
 pub mod error;
 pub mod generate;

@@ -1,6 +1,6 @@
 //! One loaded model: its weights, and the trainer and engine that share them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rlpipe_wire::v1;
 use tch::{Kind, Tensor};
@@ -10,7 +10,7 @@ use crate::generate::Engine;
 use crate::model::Network;
 use crate::train::{self, Trainer};
 use crate::weights::Written;
-use crate::{Result, config, device, fail, weights};
+use crate::{Error, Result, device, fail, weights};
 
 /// A model and everything that belongs to it.
 #[derive(Debug)]
@@ -33,6 +33,9 @@ pub struct Policy {
     pub engine_weights: Option<Vec<Tensor>>,
     /// Policy version that the engine speaks for.
     pub version: u64,
+    /// Where it came from.
+    source: PathBuf,
+    /// Type of each piece there.
     source_kinds: Vec<Kind>,
 }
 
@@ -41,7 +44,7 @@ impl Policy {
     pub fn load(command: &v1::Load, accelerator: &device::Accelerator) -> Result<Self> {
         let folder = Path::new(&command.folder);
         let kind = kind_of(&command.dtype)?;
-        let network = Network::new(config::read(folder)?, kind, accelerator.device);
+        let network = Network::new(rlpipe_model::read_config(folder)?, kind, accelerator.device);
         let master_kind = if command.trainable { wide(kind) } else { kind };
         let loaded = match command.init_seed {
             Some(seed) => {
@@ -59,6 +62,7 @@ impl Policy {
             engine: None,
             engine_weights: None,
             version: 0,
+            source: folder.to_owned(),
             source_kinds: loaded.source_kinds,
             network,
         };
@@ -195,12 +199,22 @@ impl Policy {
     }
 
     /// Writes `model.safetensors` with Hugging Face names, in `dtype`; `source` is the type that each parameter came in.
+    /// What was written is read back and held against the model that was loaded.
     pub fn export(&self, folder: &Path, dtype: &str) -> Result<Written> {
         let kinds = match dtype {
             "source" => self.source_kinds.clone(),
             dtype => vec![kind_of(dtype)?; self.source_kinds.len()],
         };
-        weights::write(folder, "model.safetensors", &self.network.layout, self.master(), &kinds)
+        let (network, name) = (&self.network, "model.safetensors");
+        let written = weights::write(folder, name, &network.layout, self.master(), &kinds)?;
+        let faults = rlpipe_model::check_export(&self.source, &network.config, &folder.join(name));
+        match faults.is_empty() {
+            true => Ok(written),
+            false => Err(Error(format!(
+                "the export is not the model that was loaded: {}",
+                rlpipe_model::joined(&faults)
+            ))),
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! Weight files: safetensors in, safetensors out, and fresh weights from a seed.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use rlpipe_model::{Fault, Parameter, Part};
 use safetensors::{Dtype, SafeTensors, View};
 use sha2::{Digest, Sha256};
 use tch::{Device, Kind, Tensor};
 
-use crate::model::Layout;
+use crate::model::{Layout, Piece};
 use crate::{Error, Result, fail, rng};
 
 /// Weights on a device, and what their files looked like.
@@ -21,12 +22,22 @@ pub struct Loaded {
     pub source_kinds: Vec<Kind>,
 }
 
-/// Reads `model.safetensors`, or the shards that `model.safetensors.index.json` names, into `kind` on `device`.
+/// Reads the weights of a model folder into `kind` on `device`. What is wrong with the folder is named before anything
+/// is read.
 ///
 /// A tied model's file may repeat the head; it must then equal the embedding.
 pub fn load(folder: &Path, layout: &Layout, kind: Kind, device: Device) -> Result<Loaded> {
+    let faults = rlpipe_model::check_folder(folder);
+    // A token that the model does not have is refused when it comes.
+    let faults: Vec<Fault> = faults
+        .into_iter()
+        .filter(|fault| fault.part != Part::Tokenizer)
+        .collect();
+    if !faults.is_empty() {
+        return Err(faults.into());
+    }
     let mut reader = Reader::new(layout, kind, device);
-    for path in files(folder)? {
+    for path in rlpipe_model::weight_files(folder).map_err(|fault| Error(fault.message))? {
         reader.read(&path)?;
     }
     reader.finish(folder)
@@ -35,6 +46,15 @@ pub fn load(folder: &Path, layout: &Layout, kind: Kind, device: Device) -> Resul
 /// Reads one file that [`write`] made; every piece must be of type `kind`.
 pub fn read(folder: &Path, name: &str, layout: &Layout, kind: Kind, device: Device) -> Result<Vec<Tensor>> {
     let path = folder.join(name);
+    let parameter = |piece: &Piece| Parameter {
+        name: piece.name.clone(),
+        shape: piece.shape.clone(),
+    };
+    let parameters: Vec<Parameter> = layout.pieces.iter().map(parameter).collect();
+    let faults = rlpipe_model::check_files(&path, std::slice::from_ref(&path), &parameters, false);
+    if !faults.is_empty() {
+        return Err(faults.into());
+    }
     let mut reader = Reader::new(layout, kind, device);
     reader.read(&path)?;
     let loaded = reader.finish(&path)?;
@@ -47,29 +67,23 @@ pub fn read(folder: &Path, name: &str, layout: &Layout, kind: Kind, device: Devi
     Ok(loaded.leaves)
 }
 
-/// Fills leaves from files, and keeps account of names.
+/// Fills leaves from files that were checked.
 struct Reader<'a> {
     layout: &'a Layout,
     wanted: HashMap<&'a str, usize>,
     leaves: Vec<Tensor>,
     source_kinds: Vec<Option<Kind>>,
-    unexpected: BTreeSet<String>,
     repeated_head: Option<Tensor>,
 }
 
 impl<'a> Reader<'a> {
     fn new(layout: &'a Layout, kind: Kind, device: Device) -> Self {
+        let pieces = layout.pieces.iter().enumerate();
         Self {
             layout,
-            wanted: layout
-                .pieces
-                .iter()
-                .enumerate()
-                .map(|(index, piece)| (piece.name.as_str(), index))
-                .collect(),
+            wanted: pieces.map(|(index, piece)| (piece.name.as_str(), index)).collect(),
             leaves: layout.zeros(kind, device),
             source_kinds: vec![None; layout.pieces.len()],
-            unexpected: BTreeSet::new(),
             repeated_head: None,
         }
     }
@@ -83,41 +97,26 @@ impl<'a> Reader<'a> {
             ))
         })?;
         for (name, view) in file.iter() {
-            let tensor = tensor_of(path, name, &view)?;
             match self.wanted.get(name) {
                 Some(&index) => {
-                    let piece = &self.layout.pieces[index];
-                    let (found, needed) = (tensor.size(), &piece.shape);
-                    if found != *needed {
-                        fail!(
-                            "`{}`: `{name}` has shape {found:?}, but {needed:?} is needed",
-                            path.display()
-                        );
-                    }
-                    self.layout.view(&self.leaves, piece).copy_(&tensor);
+                    let tensor = tensor_of(path, name, &view)?;
+                    self.layout
+                        .view(&self.leaves, &self.layout.pieces[index])
+                        .f_copy_(&tensor)?;
                     self.source_kinds[index] = Some(tensor.kind());
                 }
-                None if name == "lm_head.weight" => self.repeated_head = Some(tensor),
+                None if name == "lm_head.weight" => self.repeated_head = Some(tensor_of(path, name, &view)?),
                 // Tables that old exports carry; they follow from the configuration.
-                None if name.ends_with("rotary_emb.inv_freq") => {}
-                None => {
-                    self.unexpected.insert(name.to_owned());
-                }
+                None => {}
             }
         }
         Ok(())
     }
 
     fn finish(self, source: &Path) -> Result<Loaded> {
-        let missing = self
-            .layout
-            .pieces
-            .iter()
-            .zip(&self.source_kinds)
-            .filter(|(_, kind)| kind.is_none());
-        let missing: Vec<&str> = missing.map(|(piece, _)| piece.name.as_str()).collect();
-        refuse_names(source, "lacks", missing.iter().copied())?;
-        refuse_names(source, "has unexpected", self.unexpected.iter().map(String::as_str))?;
+        if self.source_kinds.contains(&None) {
+            fail!("`{}` changed while it was read; start again", source.display());
+        }
         if let Some(head) = self.repeated_head {
             let embedding = &self.leaves[0];
             if head.size() != embedding.size()
@@ -140,48 +139,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn refuse_names<'a>(folder: &Path, what: &str, names: impl ExactSizeIterator<Item = &'a str>) -> Result<()> {
-    let count = names.len();
-    let names: Vec<String> = names.take(5).map(|name| format!("`{name}`")).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let more = if count > names.len() {
-        format!(" and {} more", count - names.len())
-    } else {
-        String::new()
-    };
-    fail!("`{}` {what} {}{more}", folder.display(), names.join(", "))
-}
-
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let (whole, index) = (
-        folder.join("model.safetensors"),
-        folder.join("model.safetensors.index.json"),
-    );
-    if whole.exists() {
-        return Ok(vec![whole]);
-    }
-    if !index.exists() {
-        fail!(
-            "`{}` has neither model.safetensors nor model.safetensors.index.json",
-            folder.display()
-        );
-    }
-    let text = fs::read_to_string(&index).map_err(|error| Error::io("read", &index, &error))?;
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let parsed: Index =
-        serde_json::from_str(&text).map_err(|error| Error(format!("`{}`: {error}", index.display())))?;
-    let names: BTreeSet<String> = parsed.weight_map.into_values().collect();
-    if let Some(name) = names.iter().find(|name| name.contains('/') || name.as_str() == "..") {
-        fail!("`{}`: shard `{name}` is not a file name", index.display());
-    }
-    Ok(names.into_iter().map(|name| folder.join(name)).collect())
-}
-
 fn tensor_of(path: &Path, name: &str, view: &safetensors::tensor::TensorView<'_>) -> Result<Tensor> {
     let kind = match view.dtype() {
         Dtype::F64 => Kind::Double,
@@ -197,13 +154,13 @@ fn tensor_of(path: &Path, name: &str, view: &safetensors::tensor::TensorView<'_>
     Ok(Tensor::f_from_data_size(view.data(), &shape, kind)?)
 }
 
-/// Draws weights by (seed, parameter name): normal with deviation `initializer_range`, norms 1.
+/// Draws weights by (seed, parameter name): normal with deviation `initializer_range`, norms 1, biases 0.
 pub fn init(layout: &Layout, seed: u64, initializer_range: f64, kind: Kind, device: Device) -> Loaded {
     let leaves = layout.zeros(kind, device);
     for piece in &layout.pieces {
         let mut target = layout.view(&leaves, piece);
         if piece.shape.len() == 1 {
-            let _ = target.fill_(1.0);
+            let _ = target.fill_(f64::from(!piece.name.ends_with(".bias")));
             continue;
         }
         let key = rng::key(seed, &piece.name);

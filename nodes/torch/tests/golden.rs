@@ -1,4 +1,4 @@
-//! Against transformers: log-probs and greedy continuations of two tiny models, and what an export holds.
+//! Against transformers: log-probs and greedy continuations of tiny models, and what an export holds.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,12 +10,27 @@ use rlpipe_torch::policy::Policy;
 use rlpipe_wire::v1;
 use serde_json::Value;
 
-const MODELS: [&str; 2] = ["tied", "untied"];
+const MODELS: [&str; 13] = [
+    "tied",
+    "untied",
+    "llama-biases",
+    "qwen2-tied",
+    "qwen2-untied",
+    "qwen3",
+    "qwen3-biases",
+    "rope-linear",
+    "rope-dynamic",
+    "rope-llama3",
+    "rope-yarn",
+    "rope-yarn-old",
+    "rope-yarn-scales",
+];
 
 fn load(name: &str) -> (Policy, Value) {
-    let policy = Policy::load(&load_command(&golden(name), "float32", None), &cpu()).unwrap();
-    let values = serde_json::from_str(&fs::read_to_string(golden(&format!("{name}.json"))).unwrap()).unwrap();
-    (policy, values)
+    let values: Value = serde_json::from_str(&fs::read_to_string(golden(&format!("{name}.json"))).unwrap()).unwrap();
+    let mut command = load_command(&golden(name), "float32", None);
+    command.engine.as_mut().unwrap().max_context_tokens = values["context"].as_u64().unwrap() as u32;
+    (Policy::load(&command, &cpu()).unwrap(), values)
 }
 
 fn ids(value: &Value) -> Vec<u32> {
@@ -70,13 +85,21 @@ fn log_probs_are_those_of_transformers() {
         );
         let cases = values["sequences"].as_array().unwrap();
         let sequences: Vec<Vec<u32>> = cases.iter().map(|case| ids(&case["ids"])).collect();
+        let mut differences = Vec::new();
         for (case, found) in cases.iter().zip(logprobs(&policy, &sequences)) {
             let expected = numbers(&case["logprobs"]);
             assert_eq!(expected.len(), found.len());
-            for (expected, found) in expected.iter().zip(found) {
-                assert!((expected - f64::from(found)).abs() < 1e-4, "{name}: {expected} {found}");
-            }
+            let pairs = expected.iter().zip(found);
+            differences.extend(pairs.map(|(expected, found)| (expected - f64::from(found)).abs()));
         }
+        let largest = differences
+            .iter()
+            .fold(0f64, |largest, difference| largest.max(*difference));
+        let mean = differences.iter().sum::<f64>() / differences.len() as f64;
+        assert!(
+            largest < 2e-5 && mean < 5e-6,
+            "{name}: largest {largest:e}, mean {mean:e}"
+        );
     }
 }
 
@@ -132,4 +155,39 @@ fn an_export_is_the_model_that_came_in() {
         }
         assert_eq!(export.len(), names);
     }
+}
+
+#[test]
+fn i25c_an_export_loads_and_scores_the_same() {
+    for name in MODELS {
+        let (policy, values) = load(name);
+        let folder = tempfile::tempdir().unwrap();
+        policy.export(folder.path(), "source").unwrap();
+        fs::copy(golden(name).join("config.json"), folder.path().join("config.json")).unwrap();
+        let command = v1::Load {
+            engine: None,
+            ..load_command(folder.path(), "float32", None)
+        };
+        let again = Policy::load(&command, &cpu()).unwrap();
+        let cases = values["sequences"].as_array().unwrap();
+        let sequences: Vec<Vec<u32>> = cases.iter().map(|case| ids(&case["ids"])).collect();
+        assert_eq!(logprobs(&policy, &sequences), logprobs(&again, &sequences), "{name}");
+    }
+}
+
+#[test]
+fn a_longer_context_than_the_rotary_scaling_allows_is_refused() {
+    let refused = |name: &str, context| {
+        let mut command = load_command(&golden(name), "float32", None);
+        command.engine.as_mut().unwrap().max_context_tokens = context;
+        Policy::load(&command, &cpu()).err().map(|error| error.0)
+    };
+    assert_eq!(refused("rope-dynamic", 32), None);
+    let error = refused("rope-dynamic", 33).unwrap();
+    assert!(error.contains("reads 2 to 32 positions; with `dynamic`"), "{error}");
+    // The factor counts: 16 x 4.
+    assert_eq!(refused("rope-linear", 64), None);
+    assert!(refused("rope-linear", 65).unwrap().ends_with("reads 2 to 64 positions"));
+    assert_eq!(refused("rope-yarn", 64), None);
+    assert!(refused("rope-yarn", 65).is_some());
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{adamw, fresh, policy_loss, sequence, train_pack};
+use common::{adamw, cpu, fresh, golden, load_command, policy_loss, sequence, train_pack};
 use rlpipe_torch::policy::Policy;
 use rlpipe_wire::v1;
 use rlpipe_wire::v1::Kl;
@@ -64,10 +64,42 @@ fn i37_gradients_do_not_depend_on_the_split() {
     }
 }
 
+/// A model with weights that are all different, biases and norms of queries and keys included.
+fn loaded(name: &str, dtype: &str) -> Policy {
+    let command = v1::Load {
+        engine: None,
+        ..load_command(&golden(name), dtype, None)
+    };
+    Policy::load(&command, &cpu()).unwrap()
+}
+
+#[test]
+fn gradients_of_biases_and_head_norms_do_not_depend_on_the_split() {
+    for name in ["llama-biases", "qwen2-untied", "qwen3-biases", "rope-yarn"] {
+        for (dtype, tolerance) in [("float64", 1e-10), ("float32", 1e-5)] {
+            let mut policy = loaded(name, dtype);
+            for loss in losses() {
+                let whole = gradients(&mut policy, &batch(), &loss, 1);
+                for packs in [2, 14] {
+                    let found = difference(&whole, &gradients(&mut policy, &batch(), &loss, packs));
+                    assert!(found < tolerance, "{name}, {dtype}, {packs} packs, {loss:?}: {found}");
+                }
+            }
+            let moved = |leaf: &Tensor| leaf.abs().max().double_value(&[]) > 1e-5;
+            assert!(policy.trainer.as_ref().unwrap().gradients().iter().all(moved), "{name}");
+        }
+    }
+}
+
 #[test]
 fn gradients_are_the_slopes_of_the_loss() {
-    for tied in [true, false] {
-        let mut policy = fresh("float64", tied);
+    let models = [
+        ("tied", fresh("float64", true)),
+        ("untied", fresh("float64", false)),
+        ("qwen2", loaded("qwen2-untied", "float64")),
+        ("qwen3", loaded("qwen3-biases", "float64")),
+    ];
+    for (name, mut policy) in models {
         let sequences: Vec<_> = (0..4).map(|index| sequence(index, 2, 4 + index as usize)).collect();
         for (index, loss) in losses().into_iter().enumerate() {
             let coefficient = if index == 0 || index == 4 { 0.0 } else { 0.3 };
@@ -96,7 +128,7 @@ fn gradients_are_the_slopes_of_the_loss() {
                     let found = gradient[before + at as usize];
                     assert!(
                         (numeric - found).abs() < 1e-7,
-                        "tied {tied}, {loss:?}, leaf {leaf}: {numeric} {found}"
+                        "{name}, {loss:?}, leaf {leaf}: {numeric} {found}"
                     );
                 }
                 before += weights.numel();

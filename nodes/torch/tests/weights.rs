@@ -133,6 +133,95 @@ fn half_precision_files_keep_their_type_on_export() {
 }
 
 #[test]
+fn i25d_a_dropped_tensor_makes_the_export_fail() {
+    for name in ["tied", "untied", "qwen3-biases"] {
+        let mut policy = load(&golden(name)).unwrap();
+        let dropped = policy.network.layout.pieces.pop().unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let error = policy.export(out.path(), "source").unwrap_err().0;
+        assert!(error.contains("the export is not the model that was loaded"), "{error}");
+        assert!(error.contains(&format!("lacks `{}`", dropped.name)), "{error}");
+        assert!(error.contains(&format!("they differ in `{}`", dropped.name)), "{error}");
+    }
+    // One without weights of its own has its configuration to be held against.
+    let folder = init_folder(true);
+    let command = v1::Load {
+        engine: None,
+        ..load_command(folder.path(), "float32", Some(1))
+    };
+    let mut policy = Policy::load(&command, &cpu()).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    policy.export(out.path(), "source").unwrap();
+    policy.network.layout.pieces.pop();
+    assert!(
+        policy
+            .export(out.path(), "source")
+            .unwrap_err()
+            .0
+            .contains("lacks `model.norm.weight`")
+    );
+}
+
+#[test]
+fn an_export_may_have_another_type() {
+    let policy = load(&golden("qwen2-tied")).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("model.safetensors");
+    let sizes = |dtype: &str| {
+        policy.export(out.path(), dtype).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let types: std::collections::BTreeSet<String> =
+            file.iter().map(|(_, view)| format!("{:?}", view.dtype())).collect();
+        let norm = file.tensor("model.norm.weight").unwrap().data().to_vec();
+        (types.into_iter().collect::<Vec<_>>(), norm)
+    };
+    let (source, wide) = sizes("source");
+    assert_eq!(
+        (source, sizes("float32")),
+        (vec!["F32".to_owned()], (vec!["F32".to_owned()], wide.clone()))
+    );
+    let (types, narrow) = sizes("bfloat16");
+    assert_eq!(types, ["BF16"]);
+    for (wide, narrow) in wide.chunks_exact(4).zip(narrow.chunks_exact(2)) {
+        let wide = f32::from_le_bytes(wide.try_into().unwrap());
+        let narrow = f32::from_bits(u32::from(u16::from_le_bytes(narrow.try_into().unwrap())) << 16);
+        assert!((wide - narrow).abs() <= wide.abs() / 256.0);
+    }
+    assert!(
+        policy
+            .export(out.path(), "int8")
+            .unwrap_err()
+            .0
+            .contains("`int8` is unknown")
+    );
+}
+
+#[test]
+fn fresh_biases_are_zero_and_fresh_norms_one() {
+    for model_type in ["qwen2", "qwen3"] {
+        let folder = init_folder(true);
+        let path = folder.path().join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        config["architectures"] = serde_json::Value::Null;
+        config["model_type"] = model_type.into();
+        config["head_dim"] = 16.into();
+        fs::write(&path, config.to_string()).unwrap();
+        let command = v1::Load {
+            engine: None,
+            ..load_command(folder.path(), "float32", Some(1))
+        };
+        let policy = Policy::load(&command, &cpu()).unwrap();
+        let block = policy.network.layout.blocks[0];
+        let values = |leaf: usize| Vec::<f32>::try_from(policy.weights[leaf].detach().view([-1])).unwrap();
+        match model_type {
+            "qwen2" => assert!(values(block.qkv.bias.unwrap()).iter().all(|bias| *bias == 0.0)),
+            _ => assert!(values(block.query_key_norms.unwrap().1).iter().all(|norm| *norm == 1.0)),
+        }
+    }
+}
+
+#[test]
 fn fresh_weights_follow_from_seed_and_name() {
     let folder = init_folder(false);
     let weights = |seed| {

@@ -182,6 +182,79 @@ mod tests {
         assert_eq!(names(folder.path()).unwrap(), ["plan.json"]);
     }
 
+    /// A model folder with weights and texts that are not weights.
+    fn model(folder: &Path) {
+        let spec = rlpipe_text::InitSpec::new(8, 1, 2, 8, 64, rlpipe_text::InitTokenizer::Bytes);
+        rlpipe_text::init_folder(folder, &spec).unwrap();
+        fs::write(folder.join("chat_template.jinja"), "{{ messages[0].content }}").unwrap();
+        for weights in [
+            "model-00001-of-00002.safetensors",
+            "model.safetensors.index.json",
+            "pytorch_model.bin",
+        ] {
+            fs::write(folder.join(weights), "old").unwrap();
+        }
+    }
+
+    #[test]
+    fn i9c_an_export_stops_at_every_stop_id_of_its_model() {
+        let folders = tempfile::tempdir().unwrap();
+        let (source, export) = (folders.path().join("model"), folders.path().join("export"));
+        model(&source);
+        let generation = "{\n  \"eos_token_id\": [1, 0, 65],\n  \"temperature\": 0.6\n}\n";
+        fs::write(source.join("generation_config.json"), generation).unwrap();
+        make_folder(&export).unwrap();
+        copy_texts(&source, &export).unwrap();
+        name_dtype(&export.join("config.json"), ExportDtype::Bfloat16).unwrap();
+        let load = |folder: &Path| rlpipe_text::Tokenizer::load(folder).unwrap();
+        assert_eq!(load(&source).stop_ids(), [1, 0, 65]);
+        assert_eq!(load(&export).stop_ids(), [1, 0, 65]);
+        assert_eq!(load(&export).fingerprint(), load(&source).fingerprint());
+        let texts = names(&export).unwrap();
+        assert!(
+            texts
+                .iter()
+                .all(|name| !name.contains("model-") && !name.contains("pytorch")),
+            "{texts:?}"
+        );
+        for name in texts.iter().filter(|name| *name != "config.json") {
+            assert_eq!(
+                fs::read(source.join(name)).unwrap(),
+                fs::read(export.join(name)).unwrap(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_config_says_in_which_type_the_weights_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        for (before, after) in [
+            (
+                r#"{"a":1e-6,"torch_dtype":"float16","b":2}"#,
+                r#"{"a":1e-6,"torch_dtype":"bfloat16","b":2}"#,
+            ),
+            (r#"{"dtype":"float32"}"#, r#"{"dtype":"bfloat16"}"#),
+            (r#"{"b":[1]}"#, r#"{"b":[1],"torch_dtype":"bfloat16"}"#),
+        ] {
+            fs::write(&path, before).unwrap();
+            name_dtype(&path, ExportDtype::Source).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), before);
+            name_dtype(&path, ExportDtype::Bfloat16).unwrap();
+            let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+            let found = read(&fs::read_to_string(&path).unwrap());
+            assert_eq!(found.to_string(), read(after).to_string());
+        }
+        fs::write(&path, "[]").unwrap();
+        assert!(
+            name_dtype(&path, ExportDtype::Float32)
+                .unwrap_err()
+                .to_string()
+                .contains("config.json")
+        );
+    }
+
     #[test]
     fn steps_are_read_from_names() {
         assert_eq!(step_of("step-12"), Some(12));

@@ -85,7 +85,7 @@ impl Cache {
             .view([slots, 1, 1, live])
             .expand([slots, 1, shared, live], false);
         let at = [Some(&self.slots), None, Some(positions)];
-        let hidden = network.hidden(weights, tokens, positions, |layer, q, k, v| {
+        let hidden = network.hidden(weights, tokens, &network.turns(positions), |layer, q, k, v| {
             let (mut keys, mut values) = (self.keys.select(0, layer as i64), self.values.select(0, layer as i64));
             let _ = keys.index_put_(&at, k, false);
             let _ = values.index_put_(&at, v, false);
@@ -103,7 +103,7 @@ impl Cache {
 pub fn prefill(network: &Network, weights: &[Tensor], prompts: &[&[u32]], version: u64) -> Vec<Prefilled> {
     let pack = Packed::new(prompts, network.device);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let hidden = network.hidden(weights, &pack.tokens, &pack.positions, |_, q, k, v| {
+    let hidden = network.hidden(weights, &pack.tokens, &network.turns(&pack.positions), |_, q, k, v| {
         let (k, v) = (pack.pad(k), pack.pad(v));
         let mixed = pack.unpad(&attend_causal(&pack.pad(q), &k, &v));
         keys.push(k);

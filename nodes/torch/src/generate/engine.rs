@@ -70,11 +70,15 @@ impl Engine {
         version: u64,
     ) -> Result<Self> {
         let context = i64::from(spec.max_context_tokens);
-        if context < 2 || context > network.config.max_positions {
-            fail!(
-                "`max_context_tokens` is {context}, but the model reads 2 to {} (`max_position_embeddings`)",
-                network.config.max_positions
-            );
+        let config = &network.config;
+        let reach = config.generated_positions();
+        if context < 2 || context > reach {
+            let why = if reach < config.positions() {
+                "; with `dynamic` rotary scaling a longer context would turn keys that are in the cache already"
+            } else {
+                ""
+            };
+            fail!("`max_context_tokens` is {context}, but the model reads 2 to {reach} positions{why}");
         }
         let slots = match i64::from(spec.slots) {
             0 => chosen_slots(network, spec.memory_fraction, held_bytes, context)?,

@@ -1,9 +1,9 @@
-//! The Llama network: where its parameters lie, and one forward pass that training, prefill and decode share.
+//! The network: where its parameters lie, and one forward pass that training, prefill and decode share.
 
 mod layout;
 mod network;
 mod packed;
 
-pub use layout::{Layout, Piece};
-pub use network::{Network, attend_causal};
+pub use layout::{Block, Layout, Linear, Piece};
+pub use network::{Network, Turns, attend_causal};
 pub use packed::Packed;

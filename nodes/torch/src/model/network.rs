@@ -1,51 +1,105 @@
-//! The forward pass of Llama (transformers' `modeling_llama.py`), on rows of tokens from any number of sequences.
+//! The forward pass of Llama, Qwen2 and Qwen3 (transformers' `modeling_llama.py` and its like), on rows of tokens from any
+//! number of sequences.
 //!
 //! Weights come as an argument: the policy, a frozen copy and an engine's own copy share one network.
 
+use rlpipe_model::{ModelConfig, Rotary};
 use tch::{Device, Kind, Tensor};
 
-use super::layout::{LEAVES_PER_LAYER, Layout};
+use super::layout::{Layout, Linear};
 use super::packed::Packed;
-use crate::config::LlamaConfig;
 use crate::device::wide;
 
 /// A network without weights.
 #[derive(Debug)]
 pub struct Network {
     /// Shape and constants.
-    pub config: LlamaConfig,
+    pub config: ModelConfig,
     /// Where its parameters lie.
     pub layout: Layout,
     /// Compute type.
     pub kind: Kind,
     /// Where it computes.
     pub device: Device,
-    /// Rotary tables `[positions, 1, head_dim]` in the compute type; the sine's first half is negated.
+    /// Turns for every position that the engine reads.
+    turns: Turns,
+}
+
+/// Cosine and sine, `[rows, 1, head_dim]` in the compute type; the sine's first half is negated.
+#[derive(Debug)]
+pub struct Turns {
     cosine: Tensor,
     sine: Tensor,
 }
 
+impl Turns {
+    /// Of `positions`, float32 whatever the compute type, as in transformers.
+    fn new(rotary: &Rotary, positions: &Tensor, kind: Kind) -> Self {
+        let frequencies = Tensor::from_slice(&rotary.frequencies).to_device(positions.device());
+        let angles = positions.to_kind(Kind::Float).unsqueeze(1) * frequencies;
+        let (cosine, sine) = (
+            angles.cos() * f64::from(rotary.scale),
+            angles.sin() * f64::from(rotary.scale),
+        );
+        let both = |left: &Tensor, right: &Tensor| Tensor::cat(&[left, right], 1).unsqueeze(1).to_kind(kind);
+        Self {
+            cosine: both(&cosine, &cosine),
+            sine: both(&-&sine, &sine),
+        }
+    }
+
+    fn at(&self, positions: &Tensor) -> Self {
+        Self {
+            cosine: self.cosine.index_select(0, positions),
+            sine: self.sine.index_select(0, positions),
+        }
+    }
+}
+
 impl Network {
     /// A network of this shape; makes the rotary tables.
-    pub fn new(config: LlamaConfig, kind: Kind, device: Device) -> Self {
-        let half = config.head_dim / 2;
-        let table = (Kind::Double, Device::Cpu);
-        let exponents = Tensor::arange(half, table) * 2.0 / config.head_dim as f64;
-        let frequencies = (exponents * -config.rope_theta.ln()).exp();
-        let angles = Tensor::arange(config.max_positions, table).unsqueeze(1) * frequencies;
-        let signed = Tensor::cat(&[-angles.sin(), angles.sin()], 1);
-        let onto = |table: Tensor| table.unsqueeze(1).to_kind(kind).to_device(device);
+    pub fn new(config: ModelConfig, kind: Kind, device: Device) -> Self {
+        let positions = Tensor::arange(config.generated_positions(), (Kind::Int64, Device::Cpu));
+        let table = Turns::new(&config.rotary(1), &positions, kind);
         Self {
             layout: Layout::of(&config),
-            cosine: onto(Tensor::cat(&[angles.cos(), angles.cos()], 1)),
-            sine: onto(signed),
+            turns: Turns {
+                cosine: table.cosine.to_device(device),
+                sine: table.sine.to_device(device),
+            },
             kind,
             device,
             config,
         }
     }
 
-    /// Hidden states after the last norm, `[rows, hidden]`, of `tokens` at `positions` (both `[rows]`).
+    /// Turns of tokens at `positions`, `[rows]`, of sequences that are no longer than the engine's.
+    pub fn turns(&self, positions: &Tensor) -> Turns {
+        self.turns.at(positions)
+    }
+
+    /// Turns of whole sequences: with `dynamic` scaling those of a long one depend on its length.
+    fn turns_of(&self, pack: &Packed) -> Turns {
+        let reach = self.config.generated_positions();
+        if pack.longest <= reach {
+            return self.turns(&pack.positions);
+        }
+        let parts: Vec<Turns> = pack
+            .lengths
+            .iter()
+            .map(|&length| {
+                let positions = Tensor::arange(length, (Kind::Int64, self.device));
+                Turns::new(&self.config.rotary(length), &positions, self.kind)
+            })
+            .collect();
+        let all = |of: fn(&Turns) -> &Tensor| Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), 0);
+        Turns {
+            cosine: all(|turns| &turns.cosine),
+            sine: all(|turns| &turns.sine),
+        }
+    }
+
+    /// Hidden states after the last norm, `[rows, hidden]`, of `tokens`, `[rows]`, turned by `turns`.
     ///
     /// `attend(layer, q, k, v)` gets `[rows, heads, dim]` (keys and values with their own number of heads) and returns
     /// `[rows, heads * dim]`.
@@ -53,47 +107,43 @@ impl Network {
         &self,
         weights: &[Tensor],
         tokens: &Tensor,
-        positions: &Tensor,
+        turns: &Turns,
         mut attend: impl FnMut(usize, &Tensor, &Tensor, &Tensor) -> Tensor,
     ) -> Tensor {
         let config = &self.config;
         let rotated = config.heads + config.kv_heads;
-        let (cosine, sine) = (
-            self.cosine.index_select(0, positions),
-            self.sine.index_select(0, positions),
-        );
+        let linear =
+            |rows: &Tensor, layer: Linear| rows.linear(&weights[layer.weight], layer.bias.map(|bias| &weights[bias]));
         let mut rows = Tensor::embedding(&weights[0], tokens, -1, false, false);
-        for (layer, leaves) in weights[1..]
-            .chunks_exact(LEAVES_PER_LAYER)
-            .take(config.layers as usize)
-            .enumerate()
-        {
-            let [input_norm, qkv, output, gated_norm, gate_up, down] = leaves else {
-                unreachable!()
-            };
-            let heads = self.norm(&rows, input_norm).linear(qkv, None::<&Tensor>);
+        for (layer, block) in self.layout.blocks.iter().enumerate() {
+            let heads = linear(&self.norm(&rows, &weights[block.input_norm]), block.qkv);
             let heads = heads.view([-1, rotated + config.kv_heads, config.head_dim]);
-            let queries_keys = heads.narrow(1, 0, rotated);
+            let mut queries_keys = heads.narrow(1, 0, rotated);
+            if let Some((query, key)) = block.query_key_norms {
+                let queries = self.norm(&heads.narrow(1, 0, config.heads), &weights[query]);
+                let keys = self.norm(&heads.narrow(1, config.heads, config.kv_heads), &weights[key]);
+                queries_keys = Tensor::cat(&[queries, keys], 1);
+            }
             // Rotating by half a head with the sign in the table is transformers' `rotate_half`.
             let turned = queries_keys.roll([config.head_dim / 2], [-1]);
-            let queries_keys = (queries_keys * &cosine).addcmul(&turned, &sine);
+            let queries_keys = (queries_keys * &turns.cosine).addcmul(&turned, &turns.sine);
             let mixed = attend(
                 layer,
                 &queries_keys.narrow(1, 0, config.heads),
                 &queries_keys.narrow(1, config.heads, config.kv_heads),
                 &heads.narrow(1, rotated, config.kv_heads),
             );
-            rows = &rows + mixed.linear(output, None::<&Tensor>);
-            let gates = self.norm(&rows, gated_norm).linear(gate_up, None::<&Tensor>);
+            rows = &rows + linear(&mixed, block.output);
+            let gates = linear(&self.norm(&rows, &weights[block.gated_norm]), block.gate_up);
             let gates = gates.chunk(2, 1);
-            rows = &rows + (gates[0].silu() * &gates[1]).linear(down, None::<&Tensor>);
+            rows = &rows + linear(&(gates[0].silu() * &gates[1]), block.down);
         }
-        self.norm(&rows, &weights[LEAVES_PER_LAYER * config.layers as usize + 1])
+        self.norm(&rows, &weights[self.layout.last_norm])
     }
 
     /// Hidden states of whole sequences, each attending to itself alone.
     pub fn packed(&self, weights: &[Tensor], pack: &Packed) -> Tensor {
-        self.hidden(weights, &pack.tokens, &pack.positions, |_, q, k, v| {
+        self.hidden(weights, &pack.tokens, &self.turns_of(pack), |_, q, k, v| {
             pack.unpad(&attend_causal(&pack.pad(q), &pack.pad(k), &pack.pad(v)))
         })
     }
@@ -106,7 +156,7 @@ impl Network {
     }
 
     fn norm(&self, rows: &Tensor, weight: &Tensor) -> Tensor {
-        rows.rms_norm([self.config.hidden], Some(weight), Some(self.config.norm_eps))
+        rows.rms_norm(weight.size(), Some(weight), Some(self.config.norm_eps))
     }
 }
 

@@ -11,6 +11,8 @@ pub struct Packed {
     pub positions: Tensor,
     /// Sequences.
     pub sequences: i64,
+    /// Tokens of each.
+    pub lengths: Vec<i64>,
     /// Tokens of the longest one.
     pub longest: i64,
     /// Where each token lies in a right-padded `[sequences * longest]`; none when nothing is padded.
@@ -36,6 +38,7 @@ impl Packed {
             tokens: Tensor::from_slice(&tokens).to_device(device),
             positions: Tensor::from_slice(&positions).to_device(device),
             sequences: sequences.len() as i64,
+            lengths: sequences.iter().map(|ids| ids.len() as i64).collect(),
             longest: longest as i64,
             places,
         }

@@ -1,6 +1,6 @@
 //! AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization"), with bias correction.
 //!
-//! Matrices decay; norms, which have one dimension, do not.
+//! Matrices decay; norms and biases, which have one dimension, do not.
 
 use rlpipe_wire::v1;
 use tch::Tensor;

@@ -2,15 +2,15 @@
 //!
 //! Only picked tokens reach the device, so whatever stands at a masked position, NaN included, cannot matter.
 
+use rlpipe_model::ModelConfig;
 use rlpipe_wire::v1;
 use tch::{Device, Kind, Tensor};
 
-use crate::config::LlamaConfig;
 use crate::model::Packed;
 use crate::{Result, fail};
 
 /// Checks shapes, ids and temperatures; `train` also wants the mask.
-pub fn check(pack: &v1::Pack, config: &LlamaConfig, train: bool) -> Result<()> {
+pub fn check(pack: &v1::Pack, config: &ModelConfig, train: bool) -> Result<()> {
     if pack.sequences.is_empty() {
         fail!("the pack has no sequence");
     }
@@ -19,10 +19,10 @@ pub fn check(pack: &v1::Pack, config: &LlamaConfig, train: bool) -> Result<()> {
         if prompt == 0 || prompt > tokens {
             fail!("sequence {index} has {tokens} tokens and a prompt of {prompt}; the prompt needs 1 to all of them");
         }
-        if tokens as i64 > config.max_positions {
+        if tokens as i64 > config.positions() {
             fail!(
                 "sequence {index} has {tokens} tokens, but the model reads {}",
-                config.max_positions
+                config.positions()
             );
         }
         if let Some(id) = sequence.ids.iter().find(|id| i64::from(**id) >= config.vocabulary) {

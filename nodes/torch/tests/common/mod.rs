@@ -11,7 +11,7 @@ use tch::Device;
 
 pub fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/golden/llama-tiny")
+        .join("../../tests/golden/models")
         .join(name)
 }
 
