@@ -2,50 +2,30 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::Stdio;
 
 use async_trait::async_trait;
-use tokio::process::{Child, Command};
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use rlpipe_process::{Exit, Process, Spawner};
+use tokio::process::Command;
 
-use super::{ACCELERATOR_VARIABLE, Cluster, ClusterError, Exit, RANK_VARIABLE, WorkerProcess, WorkerSpec, report};
+use super::{ACCELERATOR_VARIABLE, Cluster, ClusterError, RANK_VARIABLE, WorkerProcess, WorkerSpec, report};
 
 /// Of a log, what an error shows.
 const TAIL_LINES: usize = 20;
 /// Where lines are long, no more than this is shown.
 const TAIL_BYTES: u64 = 8 << 10;
 
-/// A command to start, and where its child goes.
-type Order = (Command, Handle, oneshot::Sender<io::Result<Child>>);
-
 /// This machine.
-///
-/// The kernel sends the parent-death signal when the *thread* that forked ends, so one thread starts all workers. It
-/// lives as long as the cluster and every process that it started.
 #[derive(Debug)]
 pub struct LocalCluster {
-    spawner: mpsc::Sender<Order>,
+    spawner: Spawner,
 }
 
 impl LocalCluster {
     /// Starts the thread that starts workers.
     pub fn new() -> Result<Self, ClusterError> {
-        let (spawner, orders) = mpsc::channel::<Order>();
-        let spawn = move || {
-            for (mut command, runtime, reply) in orders {
-                let _runtime = runtime.enter();
-                // If nobody waits any more the child is dropped, and with it killed.
-                let _ = reply.send(command.spawn());
-            }
-        };
-        std::thread::Builder::new()
-            .name("spawner".to_owned())
-            .spawn(spawn)
-            .map_err(ClusterError::Spawner)?;
+        let spawner = Spawner::new().map_err(ClusterError::Spawner)?;
         Ok(Self { spawner })
     }
 }
@@ -55,29 +35,20 @@ impl Cluster for LocalCluster {
     async fn start(&self, spec: WorkerSpec) -> Result<Box<dyn WorkerProcess>, ClusterError> {
         let (log, log_start) = open_log(&spec)?;
         let command = command_of(&spec, log).map_err(|source| log_error(&spec, source))?;
-        let (reply, child) = oneshot::channel();
-        let gone = || io::Error::other("the thread that starts workers is gone");
-        let sent = self
+        let process = self
             .spawner
-            .send((command, Handle::current(), reply))
-            .map_err(|_| gone());
-        let child = match sent {
-            Ok(()) => child.await.unwrap_or_else(|_| Err(gone())),
-            Err(error) => Err(error),
-        };
-        let started = child.and_then(|child| Ok((child.id().ok_or_else(gone)?, child)));
-        let (id, child) = started.map_err(|source| ClusterError::Start {
-            rank: spec.rank,
-            pool: spec.pool.clone(),
-            program: spec.program.clone(),
-            source,
-        })?;
+            .spawn(command)
+            .await
+            .map_err(|source| ClusterError::Start {
+                rank: spec.rank,
+                pool: spec.pool.clone(),
+                program: spec.program.clone(),
+                source,
+            })?;
         Ok(Box::new(LocalProcess {
-            id,
-            child,
+            process,
             log: spec.log,
             log_start,
-            _spawner: self.spawner.clone(),
         }))
     }
 }
@@ -110,75 +81,30 @@ fn command_of(spec: &WorkerSpec, log: File) -> io::Result<Command> {
         .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log)
-        // The terminal's Ctrl-C goes to the driver's group; when workers end is the driver's decision.
-        .process_group(0)
-        .kill_on_drop(true);
-    die_with_the_driver(&mut command);
+        .stderr(log);
     Ok(command)
 }
 
-/// Lets the kernel kill the child when the thread that started it ends, however that happens.
-#[cfg(target_os = "linux")]
-fn die_with_the_driver(command: &mut Command) {
-    let driver = std::process::id();
-    let ask = move || {
-        // SAFETY: both calls only enter the kernel, which is allowed between fork and exec.
-        let (asked, parent) = unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
-        if asked != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // A driver that ended before the call sends no signal any more.
-        if parent.unsigned_abs() != driver {
-            Err(io::Error::from_raw_os_error(libc::ESRCH))
-        } else {
-            Ok(())
-        }
-    };
-    // SAFETY: the closure allocates nothing and takes no lock.
-    unsafe { command.pre_exec(ask) };
-}
-
-/// Elsewhere a worker ends at the end of its stream.
-#[cfg(not(target_os = "linux"))]
-fn die_with_the_driver(_command: &mut Command) {}
-
-/// A child process and its log.
+/// A worker and its log.
 struct LocalProcess {
-    id: u32,
-    child: Child,
+    process: Process,
     log: PathBuf,
     /// Where its own output starts: a resumed run goes on in the same log.
     log_start: u64,
-    /// Keeps the thread that forked the child.
-    _spawner: mpsc::Sender<Order>,
 }
 
 #[async_trait]
 impl WorkerProcess for LocalProcess {
     fn id(&self) -> u32 {
-        self.id
+        self.process.id()
     }
 
     async fn wait(&mut self) -> Exit {
-        match self.child.wait().await {
-            Ok(status) => exit_of(status),
-            Err(error) => {
-                tracing::error!(%error, process = self.id, "cannot wait for a worker");
-                Exit {
-                    code: None,
-                    signal: None,
-                }
-            }
-        }
+        self.process.wait().await
     }
 
     fn kill(&mut self) {
-        // None once it was waited for: its id may be someone else's by now.
-        if let Some(group) = self.child.id().and_then(|id| libc::pid_t::try_from(id).ok()) {
-            // SAFETY: sends a signal; the child leads a group of its own.
-            unsafe { libc::kill(-group, libc::SIGKILL) };
-        }
+        self.process.kill();
     }
 
     fn log_tail(&self) -> String {
@@ -187,7 +113,7 @@ impl WorkerProcess for LocalProcess {
     }
 
     fn report(&self, exit: Exit) -> String {
-        report(self.id, exit, &self.log, &self.log_tail())
+        report(self.process.id(), exit, &self.log, &self.log_tail())
     }
 }
 
@@ -202,19 +128,6 @@ impl LocalProcess {
         let mut lines: Vec<&str> = text.lines().rev().take(TAIL_LINES).collect();
         lines.reverse();
         Ok(lines.join("\n"))
-    }
-}
-
-impl Drop for LocalProcess {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn exit_of(status: ExitStatus) -> Exit {
-    Exit {
-        code: status.code(),
-        signal: status.signal(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 
 pub use local::LocalCluster;
+pub use rlpipe_process::Exit;
 
 use crate::compile::Accelerator;
 
@@ -42,15 +43,6 @@ pub struct WorkerSpec {
     pub cpus: u32,
     /// What it computes on.
     pub accelerator: Accelerator,
-}
-
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
-    /// Its exit code, unless a signal ended it.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<i32>,
 }
 
 /// A worker could not be started.
@@ -154,16 +146,6 @@ fn find_program(named: Option<OsString>, executable: &Path) -> Result<PathBuf, C
 
 /// The clause of `WorkerProcess::report`.
 fn report(id: u32, exit: Exit, log: &Path, tail: &str) -> String {
-    let end = match exit {
-        Exit {
-            signal: Some(signal), ..
-        } => format!("was killed by {}", signal_name(signal)),
-        Exit { code: Some(code), .. } => format!("ended with exit code {code}"),
-        Exit {
-            code: None,
-            signal: None,
-        } => "is gone and the system does not say why".to_owned(),
-    };
     let hint = if tail.contains("error while loading shared libraries") {
         "; a library that it needs is not found: run `make build`, or put libtorch's folder into `LD_LIBRARY_PATH`"
     } else if exit.signal == Some(libc::SIGKILL) {
@@ -172,34 +154,13 @@ fn report(id: u32, exit: Exit, log: &Path, tail: &str) -> String {
         ""
     };
     if tail.is_empty() {
-        return format!("its process {id} {end}{hint}; its log `{}` is empty", log.display());
+        return format!("its process {id} {exit}{hint}; its log `{}` is empty", log.display());
     }
     let tail = tail.replace('\n', "\n  ");
     format!(
-        "its process {id} {end}{hint}; the end of its log `{}`:\n  {tail}",
+        "its process {id} {exit}{hint}; the end of its log `{}`:\n  {tail}",
         log.display()
     )
-}
-
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        _ => return format!("signal {signal}"),
-    };
-    format!("signal {signal} ({name})")
 }
 
 #[cfg(test)]
