@@ -1,8 +1,9 @@
-//! The services behind kinds, over `rlpipe-wire`: the driver's end of the workers' streams.
+//! The services behind kinds: the driver's end of the workers' streams, over `rlpipe-wire`, and programs that judge.
 //!
 //! `hub` listens and lets workers in, `worker` is one worker's stream (commands out, answers in), `torch` makes an
 //! engine and a learner of a worker and a model, `convert` checks and translates what crosses the wire. `huggingface` fetches models from a hub.
 
+mod command;
 mod convert;
 mod hub;
 #[cfg(feature = "download")]
@@ -11,6 +12,7 @@ mod socket_folder;
 mod torch;
 mod worker;
 
+pub use command::{CommandPool, PoolSettings, Tried, try_command};
 pub use hub::{Hub, HubError};
 pub use rlpipe_wire::TOKEN_VARIABLE;
 pub use torch::{TorchEngine, TorchLearner};

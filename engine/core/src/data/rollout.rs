@@ -95,6 +95,9 @@ pub struct Score {
     /// What the reward is made of, by name; for the metrics.
     #[serde(default)]
     pub parts: BTreeMap<String, f64>,
+    /// Why it could not be judged; there is no reward then.
+    #[serde(default)]
+    pub error: Option<String>,
 }
 
 /// One sampled response. Vectors are aligned with the response tokens.
