@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use rlpipe_backends::try_command;
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
 use rlpipe_core::kind::ByteSize;
-use rlpipe_runtime::compile::{Machine, Outcome, Request, check_world_on, compile, load_data};
+use rlpipe_core::plugin::{Sample, Tried};
+use rlpipe_core::services::JudgeCommand;
+use rlpipe_runtime::compile::{Machine, Outcome, Request, check_world_on, compile, load_data, try_programs};
 use rlpipe_stages::KINDS;
 
 /// The project's folder.
@@ -75,6 +78,17 @@ pub fn compile_text(folder: &Path, name: &str, text: &str) -> Outcome {
     })
 }
 
+/// Calls a program as `rlpipe` does.
+fn dry_call(node: &str, command: &JudgeCommand, sample: Option<Sample>) -> Tried {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(try_command(command, node, 0, sample)),
+        Err(error) => Tried {
+            failure: Some(error.to_string()),
+            ..Tried::default()
+        },
+    }
+}
+
 /// The tree of a text, with what was found on the way.
 pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
     let mut sources = Sources::default();
@@ -95,7 +109,7 @@ pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
 /// - `# with: FILE`: a further overlay;
 /// - `# set: PATH=VALUE`: a `--set` argument;
 /// - `# env: NAME=VALUE`: a variable of the environment;
-/// - `# pass: data` and `# pass: world`: looks at these, too;
+/// - `# pass: data` and `# pass: world`: looks at these, too; `# pass: programs`, after the data, calls programs;
 /// - `# machine: no worker`: where that looks, the worker program is missing;
 /// - `# also: CODE`: it has a second fault, which cannot be without the first.
 pub struct Case {
@@ -203,7 +217,10 @@ impl Case {
                 check_world_on(pipeline, &self.machine(), &mut outcome.diagnostics);
             }
             if self.all_of("pass").any(|pass| pass == "data") {
-                load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics, &|_, _, _| {});
+                let data = load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics, &|_, _, _| {});
+                if self.all_of("pass").any(|pass| pass == "programs") {
+                    try_programs(pipeline, &data, &dry_call, &mut outcome.diagnostics);
+                }
             }
         }
         outcome

@@ -18,6 +18,7 @@ use rlpipe_runtime::run::RunFolder;
 use rlpipe_runtime::schedule::WorkerState;
 use tokio::task::JoinHandle;
 
+use crate::programs::Programs;
 use crate::progress::Progress;
 
 /// Opening CUDA and torch takes seconds; more than this is a fault.
@@ -40,6 +41,8 @@ pub struct Fleet {
     folders: BTreeMap<String, PathBuf>,
     /// Where models of a hub are.
     cache: HubCache,
+    /// Programs that judge.
+    programs: Programs,
     /// One a process: waits for its end.
     watchers: Mutex<Vec<JoinHandle<()>>>,
     /// Last, so that streams outlive everything that uses them.
@@ -53,7 +56,7 @@ impl Fleet {
         data: Data,
         cache: HubCache,
         folder: &RunFolder,
-        progress: &Progress,
+        progress: &Arc<Progress>,
     ) -> Result<Self> {
         let hub = Hub::listen().await?;
         let cluster = LocalCluster::new()?;
@@ -75,6 +78,7 @@ impl Fleet {
             models_of_engines: BTreeMap::new(),
             folders: BTreeMap::new(),
             cache,
+            programs: Programs::new(plan, folder, progress)?,
             watchers: Mutex::default(),
             _hub: hub,
         };
@@ -235,8 +239,9 @@ impl Fleet {
             .with_context(|| format!("the model `{name}` is not loaded"))
     }
 
-    /// Lets the workers end, and waits for it, but not for ever.
+    /// Lets programs and workers end, and waits for it, but not for ever.
     pub async fn shutdown(&self) {
+        self.programs.shutdown().await;
         for worker in self.distinct() {
             // A worker that is gone already has nothing to shut down.
             let _ = worker.shutdown().await;
@@ -317,8 +322,8 @@ impl Services for Fleet {
         )))
     }
 
-    fn command_judge(&self, node: &str, _command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
-        Err(ServiceError(format!("`{node}`: this version starts no programs")))
+    fn command_judge(&self, node: &str, command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
+        Ok(self.programs.start(node, command)?)
     }
 }
 

@@ -9,6 +9,7 @@ mod fleet;
 mod kinds;
 mod output;
 mod plan;
+mod programs;
 mod progress;
 mod run;
 mod schema;

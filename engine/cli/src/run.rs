@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rlpipe_core::document::to_yaml;
-use rlpipe_runtime::compile::{Data, HubCache, Outcome, check_world, load_data, steps_of_epochs};
+use rlpipe_runtime::compile::{Data, HubCache, Outcome, check_world, load_data, steps_of_epochs, try_programs};
 use rlpipe_runtime::plan::{Plan, resolved};
 use rlpipe_runtime::run::{Checkpoint, Identity, RunError, RunFolder, compatible, differences, write_atomic};
 use rlpipe_runtime::schedule::{Ended, Event, Phase, Reporter, Run, RunFailure, Setup, State, Stop};
@@ -18,6 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::arguments::{Format, RunArguments};
 use crate::data::{ReadingProgress, tally_line};
 use crate::fleet::Fleet;
+use crate::programs::dry_caller;
 use crate::progress::Progress;
 use crate::summary::{newest, summary};
 use crate::validate::{compiled, show};
@@ -28,31 +29,37 @@ const INTERRUPTED: u8 = 130;
 /// More settings that differ than these are only counted.
 const SHOWN_DIFFERENCES: usize = 10;
 
-/// The passes that look outside: the world, then the data. Returns what the data sets hold.
-pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Data {
+/// The passes that look outside: the world, then the data, then, where both are looked at, programs with a row of the
+/// data. Returns what the data sets hold.
+pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Result<Data> {
     let Some(pipeline) = &outcome.pipeline else {
-        return Data::default();
+        return Ok(Data::default());
     };
     if world {
         check_world(pipeline, &mut outcome.diagnostics);
     }
-    if data {
-        let reading = ReadingProgress::default();
-        load_data(
-            pipeline,
-            &mut outcome.sources,
-            &mut outcome.diagnostics,
-            &|dataset, done, total| reading.show(dataset, done, total),
-        )
-    } else {
-        Data::default()
+    if !data {
+        return Ok(Data::default());
     }
+    let reading = ReadingProgress::default();
+    let data = load_data(
+        pipeline,
+        &mut outcome.sources,
+        &mut outcome.diagnostics,
+        &|dataset, done, total| reading.show(dataset, done, total),
+    );
+    if world {
+        let seed = pipeline.run.as_ref().map_or(0, |run| run.seed);
+        let call = dry_caller(seed)?;
+        try_programs(pipeline, &data, &call, &mut outcome.diagnostics);
+    }
+    Ok(data)
 }
 
 /// Checks everything, then runs.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let mut outcome = compiled(&arguments.pipeline)?;
-    let data = outside(&mut outcome, true, true);
+    let data = outside(&mut outcome, true, true)?;
     show(&outcome, Format::Full)?;
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));

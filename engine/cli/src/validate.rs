@@ -60,7 +60,7 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
             outcome = compiled(&arguments.pipeline)?;
         }
     }
-    let data = crate::run::outside(&mut outcome, arguments.data, arguments.environment);
+    let data = crate::run::outside(&mut outcome, arguments.data, arguments.environment)?;
     show(&outcome, arguments.format)?;
     if arguments.format == Format::Full && !arguments.print {
         for tally in &data.tallies {

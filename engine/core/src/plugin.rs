@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::data::{FinishReason, Message};
+use crate::data::{FinishReason, Message, Score};
 
 /// The version of the protocol that is spoken here.
 pub const PROTOCOL: u32 = 1;
@@ -114,6 +114,17 @@ pub struct SampleScore {
     pub parts: BTreeMap<String, f64>,
     /// Why the sample cannot be judged; nothing else counts then, and the pipeline's `on_error` says what happens.
     pub error: Option<String>,
+}
+
+/// What came of a dry call: a program is started as a run would start it, judges one sample, and ends.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tried {
+    /// How it answered `start`.
+    pub ready: Option<Ready>,
+    /// What it said of the sample.
+    pub score: Option<Result<Score, String>>,
+    /// Why it got no further.
+    pub failure: Option<String>,
 }
 
 /// The schema of all messages, as it is committed in `schemas/plugin.schema.json`.

@@ -12,7 +12,7 @@ mod socket_folder;
 mod torch;
 mod worker;
 
-pub use command::{CommandPool, PoolSettings, Tried, try_command};
+pub use command::{CommandPool, PoolSettings, try_command};
 pub use hub::{Hub, HubError};
 pub use rlpipe_wire::TOKEN_VARIABLE;
 pub use torch::{TorchEngine, TorchLearner};

@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use super::bare::{Bare, Key};
 use super::fault::{DecodeError, What, text_words};
-use super::path_text::NEWTYPE_NAME;
+use super::path_text::{CommandWord, NEWTYPE_NAME, WORD_NAME};
 use super::tree::{Entry, Segment, Tree, Value};
 
 /// The name by which the deserializer knows that a choice of several named things is wanted.
@@ -264,6 +264,12 @@ impl<'de> Deserializer<'de> for TreeDeserializer<'de> {
                 Some(path) => visitor.visit_str(path),
                 None => Err(DecodeError::custom("the path is not UTF-8")),
             },
+            Value::Text(text) if name == WORD_NAME && CommandWord::is_path(text) => {
+                match self.0.origin.resolve(text).to_str() {
+                    Some(path) => visitor.visit_str(path),
+                    None => Err(DecodeError::custom("the path is not UTF-8")),
+                }
+            }
             Value::Map(entries) if name == CHOICE_NAME => self.map_of(newest_choice(entries), visitor),
             _ if name == CHOICE_NAME => self.deserialize_any(visitor),
             _ => visitor.visit_newtype_struct(self),

@@ -26,7 +26,7 @@ pub(crate) use deserializer::CHOICE_NAME;
 pub use fault::{Fault, What};
 pub use interpolate::{Reference, Substitute, interpolate};
 pub use parse::{MAXIMUM_DEPTH, MAXIMUM_TEXT_BYTES, parse};
-pub use path_text::PathText;
+pub use path_text::{CommandWord, PathText};
 pub use source::{Format, Place, Range, Source, SourceId, Sources};
 pub use tree::{Entry, Found, Origin, Segment, Tree, Value, merge, path_text};
 pub use yaml::to_yaml;

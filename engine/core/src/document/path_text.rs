@@ -51,6 +51,48 @@ impl<'de> Deserialize<'de> for PathText {
     }
 }
 
+/// The name by which the tree's deserializer knows that a word of a command is wanted.
+pub(super) const WORD_NAME: &str = "$rlpipe::word";
+
+/// A word of a command: a program or one of its arguments. One that begins with `./` or `../` is a path, resolved as
+/// [`PathText`] is; others stay as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct CommandWord(String);
+
+impl CommandWord {
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a word is a path to be resolved.
+    pub(super) fn is_path(word: &str) -> bool {
+        word.starts_with("./") || word.starts_with("../")
+    }
+}
+
+impl<'de> Deserialize<'de> for CommandWord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CommandWord, D::Error> {
+        let path = deserializer.deserialize_newtype_struct(WORD_NAME, PathVisitor)?;
+        Ok(CommandWord(path.0))
+    }
+}
+
+impl JsonSchema for CommandWord {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CommandWord".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string" })
+    }
+}
+
 struct PathVisitor;
 
 impl<'de> Visitor<'de> for PathVisitor {

@@ -187,6 +187,8 @@ pub enum Role {
         sources: Option<Vec<String>>,
         /// Programs that it judges by.
         commands: Vec<JudgeCommand>,
+        /// Whether a response that cannot be judged ends the run.
+        errors_are_fatal: bool,
     },
     /// Keeps groups back.
     Filter {

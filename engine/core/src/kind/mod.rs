@@ -15,7 +15,7 @@ pub use choice::{Choice, ChoiceOf};
 pub use contract::{Contract, Input, Output, Role, Target, Use};
 pub use dataset::{DatasetFormat, DatasetSource, MessageMap, OverLong, PromptMap, RowMap};
 pub use node::{AnyConfig, Decoded, Kind, NodeConfig};
-pub use numbers::{ByteSize, Fraction, NonNegative, OpenFraction, Positive};
+pub use numbers::{ByteSize, Finite, Fraction, NonNegative, OpenFraction, Positive, TimeSpan};
 pub use port::{Arity, Field, PortType};
 pub use stage::{
     AgentLoop, BatchStage, Buffer, Evaluator, GroupStage, GroupTask, Source, Stage, StageError, Trainer, WarmUp,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -50,6 +51,10 @@ macro_rules! bounded {
     };
 }
 
+bounded!(
+    /// Any number but infinity.
+    Finite, |value| value.is_finite(), "a finite number", { "type": "number" }
+);
 bounded!(
     /// Above 0.
     Positive, |value| value > 0.0 && value.is_finite(), "a number above 0", { "type": "number", "exclusiveMinimum": 0 }
@@ -169,9 +174,100 @@ impl JsonSchema for ByteSize {
     }
 }
 
+/// A time, written `30s`, `500ms`, `2m` or `1h`; more than none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeSpan(pub Duration);
+
+const TIME_UNITS: [(&str, f64); 4] = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+/// The longest time that is one: ten years. The clock takes no more than can be added to now.
+const LONGEST_SECONDS: f64 = 10.0 * 365.0 * 86400.0;
+
+impl TimeSpan {
+    /// Reads `30s`; none where the number or the unit is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let (number, unit) = TIME_UNITS
+            .iter()
+            .find_map(|(unit, seconds)| text.strip_suffix(unit).map(|number| (number.trim(), *seconds)))?;
+        let seconds = number.parse::<f64>().ok()? * unit;
+        let span = (seconds > 0.0 && seconds <= LONGEST_SECONDS).then(|| Duration::from_secs_f64(seconds))?;
+        (span >= Duration::from_millis(1)).then_some(Self(span))
+    }
+}
+
+impl fmt::Display for TimeSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = self.0.as_millis();
+        match (milliseconds % 3_600_000, milliseconds % 60_000, milliseconds % 1000) {
+            (0, ..) => write!(f, "{}h", milliseconds / 3_600_000),
+            (_, 0, _) => write!(f, "{}m", milliseconds / 60_000),
+            (_, _, 0) => write!(f, "{}s", milliseconds / 1000),
+            _ => write!(f, "{milliseconds}ms"),
+        }
+    }
+}
+
+impl Serialize for TimeSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = TimeSpan;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time with its unit, such as `30s` or `500ms`")
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<TimeSpan, E> {
+                TimeSpan::parse(value).ok_or_else(|| E::invalid_value(de::Unexpected::Str(value), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for TimeSpan {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "TimeSpan".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9.]+ *(ms|s|m|h)$" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_read_and_print() {
+        for (text, milliseconds, printed) in [
+            ("30s", 30_000, "30s"),
+            ("500ms", 500, "500ms"),
+            ("1.5s", 1500, "1500ms"),
+            ("90s", 90_000, "90s"),
+            ("120s", 120_000, "2m"),
+            ("2 h", 7_200_000, "2h"),
+        ] {
+            let span = TimeSpan(Duration::from_millis(milliseconds));
+            assert_eq!(TimeSpan::parse(text), Some(span), "{text}");
+            assert_eq!(span.to_string(), printed);
+            assert_eq!(TimeSpan::parse(printed), Some(span));
+        }
+        for text in ["", "30", "s", "0s", "-1s", "nans", "infs", "0.1ms", "1e9h", "1d"] {
+            assert_eq!(TimeSpan::parse(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_read_and_print() {

@@ -15,6 +15,7 @@ mod hub;
 mod intervals;
 mod lints;
 mod pipeline;
+mod programs;
 mod read;
 mod resources;
 mod schema;
@@ -36,6 +37,7 @@ pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
+pub use programs::check_calls as try_programs;
 pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema, section_settings};
 pub use short_forms::short_forms;
 pub use shown::shown_path;

@@ -30,6 +30,9 @@ struct Line<'a> {
     /// What the reward is made of, where the judger says.
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<&'a BTreeMap<String, f64>>,
+    /// Why it could not be judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    judge_error: Option<&'a str>,
     advantage: Option<f64>,
     status: Status,
     finish_reason: FinishReason,
@@ -72,6 +75,7 @@ fn write_group(file: &mut impl Write, group: &Group) -> io::Result<()> {
                 .as_ref()
                 .map(|score| &score.parts)
                 .filter(|parts| !parts.is_empty()),
+            judge_error: rollout.score.as_ref().and_then(|score| score.error.as_deref()),
             advantage: rollout.advantage,
             status: rollout.status,
             finish_reason: rollout.finish_reason,
@@ -118,6 +122,7 @@ mod tests {
                 reward: Some(1.0),
                 parsed: Some("2".into()),
                 parts: [("format".to_owned(), 0.5)].into(),
+                error: None,
             }),
             advantage: Some(0.5),
             reference_logprobs: None,

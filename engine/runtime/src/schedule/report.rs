@@ -40,7 +40,10 @@ pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
         "response/format_rate",
         share(&|rollout| rollout.score.as_ref().is_some_and(|score| score.parsed.is_some())),
     );
-    metrics.set("response/abstained", (rollouts.len() - rewards.len()) as f64);
+    let is_unjudged = |rollout: &&&Rollout| rollout.score.as_ref().is_some_and(|score| score.error.is_some());
+    let unjudged = rollouts.iter().filter(is_unjudged).count();
+    metrics.set("response/unjudged", unjudged as f64);
+    metrics.set("response/abstained", (rollouts.len() - rewards.len() - unjudged) as f64);
     metrics.set("staleness/max", staleness.max().unwrap_or(0) as f64);
     metrics.set("groups/trained", batch.groups.len() as f64);
     metrics.set(

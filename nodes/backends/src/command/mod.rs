@@ -10,25 +10,13 @@ mod program;
 
 use std::sync::{Arc, Mutex};
 
-use rlpipe_core::data::Score;
-use rlpipe_core::plugin::{Ready, Sample};
+use rlpipe_core::plugin::{Sample, Tried};
 use rlpipe_core::services::JudgeCommand;
 use rlpipe_process::Spawner;
 
 use log::Log;
 pub use pool::{CommandPool, PoolSettings};
 use program::Program;
-
-/// What came of a dry call.
-#[derive(Debug, Default)]
-pub struct Tried {
-    /// How it answered `start`.
-    pub ready: Option<Ready>,
-    /// What it said of the sample.
-    pub score: Option<Result<Score, String>>,
-    /// Why it got no further.
-    pub failure: Option<String>,
-}
 
 /// Starts a program as a run would, lets it judge a sample, and ends it.
 pub async fn try_command(command: &JudgeCommand, node: &str, seed: u64, sample: Option<Sample>) -> Tried {

@@ -334,7 +334,7 @@ impl Slot {
         if is_final {
             let often = match self.in_a_row {
                 1 => String::new(),
-                times => format!(", the {times}th failure in a row without an answer (`max_restarts: {allowed}`)"),
+                times => format!(" after {times} failures in a row without an answer (`max_restarts: {allowed}`)"),
             };
             self.queue
                 .close(&format!("`{node}`: the program `{run}` is of no use{often}: {failure}"));

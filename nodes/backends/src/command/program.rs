@@ -106,14 +106,16 @@ impl Program {
             last_id: 0,
             timeout: command.timeout,
         };
-        let asked = timeout(command.start_timeout, program.ask(&ToPlugin::Start(start.clone()))).await;
-        let fault = match asked {
-            Ok(Ok(())) => match answer::ready(&program.line) {
+        let fault = match program
+            .ask(&ToPlugin::Start(start.clone()), command.start_timeout)
+            .await
+        {
+            Ok(()) => match answer::ready(&program.line) {
                 Ok(ready) => return Ok((program, ready)),
                 Err(error) => Fault::Stream(error),
             },
-            Ok(Err(fault)) => fault,
-            Err(_) => Fault::SlowStart(command.start_timeout),
+            Err(Asked::Fault(fault)) => fault,
+            Err(Asked::Late) => Fault::SlowStart(command.start_timeout),
         };
         Err(program.fail(fault).await)
     }
@@ -126,9 +128,10 @@ impl Program {
             id: self.last_id,
             samples,
         });
-        match timeout(self.timeout, self.ask(&request)).await {
-            Ok(asked) => asked?,
-            Err(_) => return Err(Fault::Hang(self.timeout)),
+        match self.ask(&request, self.timeout).await {
+            Ok(()) => {}
+            Err(Asked::Fault(fault)) => return Err(fault),
+            Err(Asked::Late) => return Err(Fault::Hang(self.timeout)),
         }
         match answer::scores(&self.line, self.last_id, count) {
             Ok(scored) => Ok(scored),
@@ -139,7 +142,12 @@ impl Program {
 
     /// Resolves when it ends, or writes something, without having been asked.
     pub async fn idle(&mut self) -> Fault {
-        match self.output.fill_buf().await {
+        let bytes = tokio::select! {
+            biased;
+            bytes = self.output.fill_buf() => bytes,
+            exit = self.process.wait() => return Fault::Ended(exit),
+        };
+        match bytes {
             Ok([]) | Err(_) => Fault::Closed,
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
@@ -181,19 +189,49 @@ impl Program {
         finish(process, errors).await;
     }
 
-    /// Writes a message and reads one line. Both at once: a program that writes before it reads must not block.
-    async fn ask(&mut self, message: &ToPlugin) -> Result<(), Fault> {
-        let mut bytes = serde_json::to_vec(message).map_err(|error| Fault::Stream(error.to_string()))?;
+    /// Writes a message and reads one line, within a time. The line may also come from a process that ends after it; and a
+    /// process that ends may leave something behind that holds its output open.
+    async fn ask(&mut self, message: &ToPlugin, within: Duration) -> Result<(), Asked> {
+        let mut bytes = serde_json::to_vec(message).map_err(|error| Asked::Fault(Fault::Stream(error.to_string())))?;
         bytes.push(b'\n');
         self.line.clear();
-        let write = async {
-            // A process that takes nothing has ended, or is about to: what it says last explains more.
-            let _ = self.input.write_all(&bytes).await;
-            Ok(())
+        let exchange = exchange(&mut self.input, &bytes, &mut self.output, &mut self.line);
+        let process = &mut self.process;
+        let asked = async {
+            let mut exchange = std::pin::pin!(exchange);
+            let exit = tokio::select! {
+                biased;
+                asked = &mut exchange => return asked,
+                exit = process.wait() => exit,
+            };
+            timeout(END_WITHIN, exchange).await.unwrap_or(Err(Fault::Ended(exit)))
         };
-        let read = read_line(&mut self.output, &mut self.line);
-        tokio::try_join!(write, read).map(drop)
+        match timeout(within, asked).await {
+            Ok(asked) => asked.map_err(Asked::Fault),
+            Err(_) => Err(Asked::Late),
+        }
     }
+}
+
+/// Why a message was not answered.
+enum Asked {
+    Late,
+    Fault(Fault),
+}
+
+/// Writes and reads at once: a program that writes before it reads must not block.
+async fn exchange(
+    input: &mut ChildStdin,
+    message: &[u8],
+    output: &mut BufReader<ChildStdout>,
+    line: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let write = async {
+        // A process that takes nothing has ended, or is about to: what it says last explains more.
+        let _ = input.write_all(message).await;
+        Ok(())
+    };
+    tokio::try_join!(write, read_line(output, line)).map(drop)
 }
 
 /// Kills what is left of a process and returns the end of what it wrote to standard error.

@@ -11,6 +11,7 @@ use rlpipe_core::data::{
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, parse};
 use rlpipe_core::kind::{AnyConfig, BatchStage, GroupStage, Kind, Stage, Trainer};
+use rlpipe_core::plugin::Sample as PluginSample;
 use rlpipe_core::services::{
     CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Rows, Sample,
     ServiceError, Services, Tokenizer, Weights,
@@ -381,6 +382,34 @@ pub struct World {
     pub engine: Arc<Hashing>,
     pub ears: Arc<Ears>,
     pub rows: Vec<Row>,
+    pub judge: Arc<Lengths>,
+}
+
+/// A program by which the reward is the length of the response, and what it was asked. A response may also be `raise` or
+/// `pass`, and `gone` ends the program.
+#[derive(Default)]
+pub struct Lengths {
+    pub commands: Mutex<Vec<(String, JudgeCommand)>>,
+    pub asked: Mutex<Vec<PluginSample>>,
+}
+
+#[async_trait]
+impl CommandJudge for Lengths {
+    async fn score(&self, samples: Vec<PluginSample>) -> Result<Vec<Result<Score, String>>, ServiceError> {
+        self.asked.lock().unwrap().extend(samples.clone());
+        let score = |sample: PluginSample| match sample.response.as_str() {
+            "gone" => Err(ServiceError("`scored`: the program is of no use".to_owned())),
+            "raise" => Ok(Err("it says: ValueError".to_owned())),
+            "pass" => Ok(Ok(Score::default())),
+            response => Ok(Ok(Score {
+                reward: Some(response.len() as f64),
+                parsed: Some(response.len().to_string()),
+                parts: [("words".to_owned(), 1.0)].into(),
+                error: None,
+            })),
+        };
+        samples.into_iter().map(score).collect()
+    }
 }
 
 impl World {
@@ -429,7 +458,9 @@ impl Services for World {
         Ok(self.learner.clone())
     }
 
-    fn command_judge(&self, node: &str, _command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
-        Err(ServiceError(format!("`{node}`: there are no programs here")))
+    fn command_judge(&self, node: &str, command: &JudgeCommand) -> Result<Arc<dyn CommandJudge>, ServiceError> {
+        let mut commands = self.judge.commands.lock().unwrap();
+        commands.push((node.to_owned(), command.clone()));
+        Ok(self.judge.clone())
     }
 }

@@ -83,7 +83,7 @@ async fn judges_read_responses_their_own_way() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_judged_goes_as_the_pipeline_says() {
+async fn i10_what_cannot_be_judged_goes_as_the_pipeline_says() {
     let no_truth = || said(&["7"], None);
     let mut called_off = said(&["7", "7", "8"], Some("7"));
     called_off.rollouts[1].status = Status::Aborted;
@@ -114,7 +114,7 @@ async fn what_cannot_be_judged_goes_as_the_pipeline_says() {
 /// A reward function that gives one value for a whole group, spread over its samples without a word, makes every advantage
 /// nothing. Here each response is judged by itself, and has a score or the group does not go on.
 #[tokio::test]
-async fn every_response_has_a_reward_of_its_own() {
+async fn i15_every_response_has_a_reward_of_its_own() {
     let judge = "type: judger\njudge: number";
     let responses: Vec<String> = (0..9).map(|number| number.to_string()).collect();
     let responses: Vec<&str> = responses.iter().map(String::as_str).collect();

@@ -6,6 +6,7 @@ mod agent_loop;
 mod contracts;
 mod fakes;
 mod groups;
+mod judging;
 mod replay_buffer;
 mod scoring;
 mod sft_trainer;

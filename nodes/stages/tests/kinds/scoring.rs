@@ -119,7 +119,7 @@ async fn score_of(judge: &str) -> Metrics {
 /// A strict parser on a model that was never told the form makes it look unable, and later its learning of the form like
 /// learning of the matter. The format rate beside the accuracy tells the two apart, and other judges read less strictly.
 #[tokio::test]
-async fn accuracy_is_told_together_with_the_rate_of_answers_in_the_right_form() {
+async fn i20c_accuracy_is_told_together_with_the_rate_of_answers_in_the_right_form() {
     let strict = score_of("gsm8k").await;
     check(&strict, &[("accuracy", 0.2), ("format_rate", 0.4)]);
     let flexible = score_of("{ gsm8k: { extract: flexible } }").await;
@@ -131,7 +131,7 @@ async fn accuracy_is_told_together_with_the_rate_of_answers_in_the_right_form() 
 /// One response without a reward, taken as not-a-number, makes mean and deviation of its whole group not-a-number, and the
 /// loss after it. It is left out instead, and counted.
 #[tokio::test]
-async fn a_response_that_was_abstained_from_does_not_spoil_its_group() {
+async fn i16_a_response_that_was_abstained_from_does_not_spoil_its_group() {
     let world = World::default();
     let mut batch = Batch {
         groups: vec![

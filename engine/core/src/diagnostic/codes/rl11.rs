@@ -4,7 +4,8 @@ use super::{Code, Explanation};
 
 /// The codes of this hundred.
 pub(super) static LIST_RL11: &[&Code] = &[
-    &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110,
+    &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110, &RL1120, &RL1121,
+    &RL1122, &RL1123, &RL1124,
 ];
 
 /// More workers than this version can run.
@@ -144,5 +145,73 @@ pub static RL1110: Code = Code {
         example: "models:\n  policy: { path: models/tuned }          # `vocab_size` 32000, and a token `<pad>` of id 32000\n",
         fix: "Harmless where no text contains those tokens, such as one for padding. Otherwise use the tokenizer \
               that the model was released with.",
+    },
+};
+
+/// A program that judges is not there.
+pub static RL1120: Code = Code {
+    id: "RL1120",
+    title: "a program that judges is not there",
+    explanation: Explanation {
+        meaning: "The first word of `run` is no program that can be executed, or a script among its arguments does not \
+              exist.",
+        why: "It is looked for before anything starts, not when the first response is judged.",
+        example: "judge: { command: { run: [python3, reward.py] } }   # the script lies beside this file\n",
+        fix: "A word that begins with `./` or `../` is a path from the folder of this file: `./reward.py`. Other names \
+              are looked for in `PATH`, and files in the folder that rlpipe was started in.",
+    },
+};
+
+/// A variable that a program is to be given is not set.
+pub static RL1121: Code = Code {
+    id: "RL1121",
+    title: "a variable that a program is to be given is not set",
+    explanation: Explanation {
+        meaning: "`environment` of a `command` names a variable that rlpipe's own environment does not have.",
+        why: "A program gets `PATH`, `HOME`, the language, Python's and a few other common variables, and beyond these \
+              only what `environment` names: what a run depends on is in its file.",
+        example: "judge: { command: { run: [./judge], environment: [API_TOKEN] } }   # it is not set\n",
+        fix: "Set the variable where rlpipe is started, or take its name out.",
+    },
+};
+
+/// A program that judges does not start.
+pub static RL1122: Code = Code {
+    id: "RL1122",
+    title: "a program that judges does not start",
+    explanation: Explanation {
+        meaning: "Before a run each program is called once, as the run would call it. It ended, said nothing in time, or \
+              said something other than `ready`.",
+        why: "A missing module or a wrong argument is found now, not after the model is loaded and the first responses are \
+              generated.",
+        example: "judge: { command: { run: [python3, ./reward.py] } }   # ModuleNotFoundError: No module named 'numpy'\n",
+        fix: "The end of what it wrote to standard error says why. Its standard output is for messages alone; what else it \
+              prints goes to standard error. A program that loads for long needs a longer `start_timeout`.",
+    },
+};
+
+/// A program does not take its config.
+pub static RL1123: Code = Code {
+    id: "RL1123",
+    title: "a program does not take its config",
+    explanation: Explanation {
+        meaning: "The program says in `config_schema` what it takes, and its `config` is something else.",
+        why: "A misspelt setting would be left out without a word.",
+        example: "judge: { command: { run: [python3, ./length.py], config: { tokens: 64 } } }   # it takes `characters`\n",
+        fix: "Correct `config`; the program's own documentation says what it takes.",
+    },
+};
+
+/// A program cannot judge the data.
+pub static RL1124: Code = Code {
+    id: "RL1124",
+    title: "a program cannot judge the data",
+    explanation: Explanation {
+        meaning: "Before a run each program judges one row, with its ground truth as the response. It gave an error, the \
+              wrong number of scores, or no answer in time; or rows lack a column that it says it reads (the first 1000 \
+              are looked at).",
+        why: "What fails for a row of the data is likely to fail for every response.",
+        example: "judge: { command: { run: [python3, ./reward.py] } }   # KeyError: 'level', which rows do not have\n",
+        fix: "Correct the program, or the data. With `on_error: drop_group` or `abstain` an error of one row is a warning.",
     },
 };

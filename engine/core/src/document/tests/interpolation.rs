@@ -109,3 +109,27 @@ fn paths_are_relative_to_where_they_come_from() {
     let plain: PathText = serde_json::from_str("\"x/y\"").unwrap();
     assert_eq!(serde_json::to_string(&plain).unwrap(), "\"x/y\"");
 }
+
+#[test]
+fn words_of_commands_are_paths_where_they_begin_so() {
+    let text = "[python3, ./reward.py, ../lib/x, reward.py, -c, a/b, /x, \"${V}/y\", \"./${V}\"]\n";
+    let (parsed, _) = filled(text, &[("V", "v")]);
+    let words: Vec<CommandWord> = decode(parsed.tree(), &[]).unwrap();
+    let words: Vec<&str> = words.iter().map(CommandWord::as_str).collect();
+    assert_eq!(
+        words,
+        [
+            "python3",
+            "/home/ada/runs/reward.py",
+            "/home/ada/runs/../lib/x",
+            "reward.py",
+            "-c",
+            "a/b",
+            "/x",
+            "v/y",
+            "/home/ada/runs/v"
+        ]
+    );
+    let plain: CommandWord = serde_json::from_str("\"./x\"").unwrap();
+    assert_eq!(serde_json::to_string(&plain).unwrap(), "\"./x\"");
+}

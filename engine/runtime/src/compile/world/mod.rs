@@ -64,6 +64,7 @@ pub fn check_on(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagno
     variables(pipeline, diagnostics);
     data_sets(pipeline, diagnostics);
     models::check(pipeline, diagnostics);
+    super::programs::find(pipeline, diagnostics);
     if let Err(error) = &machine.worker
         && let Some(range) = pipeline.range_of(&["pools"])
     {

@@ -1,0 +1,87 @@
+//! Programs that judge: those of a run, and the dry call before it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use rlpipe_backends::{CommandPool, PoolSettings, try_command};
+use rlpipe_core::kind::Target;
+use rlpipe_core::plugin::{Sample, Tried};
+use rlpipe_core::services::{JudgeCommand, ServiceError};
+use rlpipe_runtime::plan::Plan;
+use rlpipe_runtime::run::RunFolder;
+use rlpipe_stages::KINDS;
+
+use crate::progress::Progress;
+
+/// The programs of a run.
+pub struct Programs {
+    seed: u64,
+    logs: PathBuf,
+    progress: Arc<Progress>,
+    /// Processes of each program of a node, where the node has a pool.
+    processes: BTreeMap<String, u32>,
+    running: Mutex<Vec<Arc<CommandPool>>>,
+}
+
+impl Programs {
+    /// None yet; nodes start them when they are built.
+    pub fn new(plan: &Plan, folder: &RunFolder, progress: &Arc<Progress>) -> Result<Self> {
+        let mut processes = BTreeMap::new();
+        for node in &plan.nodes {
+            let contract = node.load(KINDS)?.contract();
+            if let Some(pool) = contract.used(Target::Pool).and_then(|name| plan.pools.get(name)) {
+                processes.insert(node.name.clone(), u32::try_from(pool.workers()).unwrap_or(u32::MAX));
+            }
+        }
+        Ok(Self {
+            seed: plan.run.seed,
+            logs: folder.logs(),
+            progress: progress.clone(),
+            processes,
+            running: Mutex::default(),
+        })
+    }
+
+    /// Starts the processes of a program.
+    pub fn start(&self, node: &str, command: &JudgeCommand) -> Result<Arc<CommandPool>, ServiceError> {
+        let progress = self.progress.clone();
+        let settings = PoolSettings {
+            node: node.to_owned(),
+            processes: self.processes.get(node).copied().unwrap_or(1),
+            seed: self.seed,
+            logs: self.logs.clone(),
+            notice: Arc::new(move |text| progress.line(text)),
+        };
+        let pool = CommandPool::start(command, &settings).map_err(|error| {
+            let run = command.run.join(" ");
+            ServiceError(format!(
+                "`{node}`: the processes of `{run}` cannot be looked after: {error}"
+            ))
+        })?;
+        let pool = Arc::new(pool);
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.push(pool.clone());
+        Ok(pool)
+    }
+
+    /// Lets them end, and waits for it, but not for long.
+    pub async fn shutdown(&self) {
+        let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        for pool in running {
+            pool.shutdown().await;
+        }
+    }
+}
+
+/// Makes dry calls of programs.
+pub fn dry_caller(seed: u64) -> Result<impl Fn(&str, &JudgeCommand, Option<Sample>) -> Tried> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a program")?;
+    Ok(move |node: &str, command: &JudgeCommand, sample: Option<Sample>| {
+        runtime.block_on(try_command(command, node, seed, sample))
+    })
+}
