@@ -15,5 +15,5 @@ mod tokenizer;
 pub use columns::{ColumnError, ColumnTemplate, Columns};
 pub use error::TextError;
 pub use init::{InitSpec, InitTokenizer, init_folder};
-pub use template::{Chat, ChatTemplateChoice};
+pub use template::{CHAT_NAMES, Chat, ChatTemplateChoice};
 pub use tokenizer::Tokenizer;

@@ -43,7 +43,7 @@ impl<'a> Chat<'a> {
 }
 
 /// What a template sees beside its variables, by the names it sees them under.
-const CHAT_NAMES: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
+pub const CHAT_NAMES: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
 
 /// Which template is used with a model folder, and what it is told.
 #[derive(Debug, Clone, Default, PartialEq)]

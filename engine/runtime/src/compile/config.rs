@@ -6,8 +6,10 @@ use std::num::NonZeroU32;
 use rlpipe_core::data::ExportDtype;
 use rlpipe_core::document::PathText;
 use rlpipe_core::kind::{ByteSize, Choice, Positive};
+use rlpipe_text::CHAT_NAMES;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::hub::HubConfig;
@@ -176,8 +178,18 @@ pub struct ChatTemplateConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathText>,
     /// Variables that the template is given, such as `enable_thinking: false`.
-    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[serde(skip_serializing_if = "Map::is_empty", deserialize_with = "template_variables")]
     pub variables: Map<String, Value>,
+}
+
+fn template_variables<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
+    let variables = Map::deserialize(deserializer)?;
+    match variables.keys().find(|name| CHAT_NAMES.contains(&name.as_str())) {
+        Some(name) => Err(D::Error::custom(format!(
+            "`{name}` cannot be a variable: templates are given it from the rows"
+        ))),
+        None => Ok(variables),
+    }
 }
 
 /// Type that a model computes in. Weights are trained in float32 whatever it is.
@@ -333,7 +345,7 @@ impl Serialize for Scalar {
 }
 
 impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl serde::de::Visitor<'_> for Visitor {
             type Value = Scalar;

@@ -70,8 +70,8 @@ pub fn publish_folder(partial: &Path, target: &Path) -> Result<(), RunError> {
     sync_folder(parent(target))
 }
 
-/// Copies what is not weights from a model folder: config, tokenizer, template.
-pub fn copy_texts(model: &Path, target: &Path) -> Result<(), RunError> {
+/// Copies what is not weights from a model folder: config, tokenizer, and its chat template or the one in that file.
+pub fn copy_texts(model: &Path, template: Option<&Path>, target: &Path) -> Result<(), RunError> {
     let weights = ["safetensors", "bin", "pt", "pth", "gguf", "h5", "msgpack"];
     for name in names(model)? {
         let path = model.join(&name);
@@ -82,6 +82,10 @@ pub fn copy_texts(model: &Path, target: &Path) -> Result<(), RunError> {
         if path.is_file() && !name.ends_with(".index.json") && !weights.contains(&extension) {
             fs::copy(&path, target.join(&name)).named("copy", &path)?;
         }
+    }
+    if let Some(template) = template {
+        // It goes before one in `tokenizer_config.json`.
+        fs::copy(template, target.join("chat_template.jinja")).named("copy", template)?;
     }
     Ok(())
 }
@@ -261,5 +265,30 @@ mod tests {
         assert_eq!(step_of("step-12.marks.jsonl"), Some(12));
         assert_eq!(step_of(".step-12.partial"), None);
         assert_eq!(step_of("step-x.jsonl"), None);
+    }
+
+    #[test]
+    fn a_chat_template_from_elsewhere_goes_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let [model, target] = ["model", "target"].map(|name| folder.path().join(name));
+        for folder in [&model, &target] {
+            fs::create_dir(folder).unwrap();
+        }
+        for name in [
+            "config.json",
+            "chat_template.jinja",
+            "model.safetensors",
+            "model.safetensors.index.json",
+        ] {
+            fs::write(model.join(name), "own").unwrap();
+        }
+        let other = folder.path().join("other.jinja");
+        fs::write(&other, "other").unwrap();
+        let template = || fs::read_to_string(target.join("chat_template.jinja")).unwrap();
+        copy_texts(&model, None, &target).unwrap();
+        assert_eq!(names(&target).unwrap(), ["chat_template.jinja", "config.json"]);
+        assert_eq!(template(), "own");
+        copy_texts(&model, Some(&other), &target).unwrap();
+        assert_eq!(template(), "other");
     }
 }

@@ -1,7 +1,7 @@
 //! The run itself.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -321,7 +321,7 @@ impl Run {
             .export(&partial, dtype)
             .await
             .map_err(|error| self.surroundings.failed(&trainer.name, error))?;
-        copy_texts(&self.setup.model_folder, &partial)?;
+        copy_texts(&self.setup.model_folder, trained_template(&self.setup.plan), &partial)?;
         name_dtype(&partial.join("config.json"), dtype)?;
         crate::run::publish_folder(&partial, &target)?;
         Ok(())
@@ -422,4 +422,12 @@ fn wall_time_s() -> f64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs_f64()
+}
+
+/// The file whose chat template the trained model is used with, where that is not its folder's.
+fn trained_template(plan: &Plan) -> Option<&Path> {
+    let mut models = plan.workers.iter().flat_map(|worker| &worker.models);
+    let trained = models.find(|model| model.trainable)?;
+    let template = plan.models.get(&trained.model)?.chat_template.as_ref()?;
+    Some(template.file.as_ref()?.as_path())
 }

@@ -213,6 +213,10 @@ fn tokenizer(
             file: template.file.as_ref().map(|file| file.as_path().to_owned()),
             variables: template.variables.clone(),
         });
+    // A file that is not there is RL11's to report.
+    if choice.file.as_ref().is_some_and(|file| !file.is_file()) {
+        return None;
+    }
     let loaded = match &config.init {
         Some(init) => scratch(init, &choice),
         None => {

@@ -27,6 +27,25 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
             contexts(pipeline, name, reads, place, "", diagnostics);
         }
         let at = |key: &str| pipeline.range_of(&["models", name, key]).unwrap_or(model.key_range);
+        let template = config
+            .chat_template
+            .as_ref()
+            .and_then(|template| template.file.as_ref());
+        if let Some(file) = template.map(|file| file.as_path()).filter(|file| !file.is_file()) {
+            let path = ["models", name, "chat_template", "file"];
+            if !was_told(pipeline, &path, VarKind::File) {
+                let message = format!("the model `{name}`: there is no chat template `{}`", file.display());
+                diagnostics.push(
+                    Diagnostic::error(
+                        &codes::RL1102,
+                        pipeline.range_of(&path).unwrap_or(model.key_range),
+                        message,
+                    )
+                    .label_text("no such file")
+                    .note("a relative path in a file starts at the folder of that file"),
+                );
+            }
+        }
         if let Some(path) = &config.path {
             let folder = path.as_path();
             if folder.is_dir() {
