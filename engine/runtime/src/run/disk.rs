@@ -208,7 +208,7 @@ mod tests {
         let generation = "{\n  \"eos_token_id\": [1, 0, 65],\n  \"temperature\": 0.6\n}\n";
         fs::write(source.join("generation_config.json"), generation).unwrap();
         make_folder(&export).unwrap();
-        copy_texts(&source, &export).unwrap();
+        copy_texts(&source, None, &export).unwrap();
         name_dtype(&export.join("config.json"), ExportDtype::Bfloat16).unwrap();
         let load = |folder: &Path| rlpipe_text::Tokenizer::load(folder).unwrap();
         assert_eq!(load(&source).stop_ids(), [1, 0, 65]);
