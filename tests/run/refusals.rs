@@ -184,7 +184,7 @@ fn a_finished_run_without_a_checkpoint_is_not_done_over() {
 }
 
 #[test]
-fn a_resume_with_other_data_is_refused_with_both_hashes() {
+fn i25_a_resume_with_other_data_is_refused_with_both_hashes() {
     let place = Place::with_own_files(&[]);
     place.run(&["--steps", "1"]).expect(0);
     let path = place.path().join("data/sums.jsonl");

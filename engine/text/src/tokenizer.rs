@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
@@ -26,6 +27,8 @@ pub struct Tokenizer {
     vocabulary_size: usize,
     token_bytes: Option<TokenBytes>,
     fingerprint: String,
+    /// Characters that were seen to have tokens.
+    represented: RwLock<HashSet<char>>,
 }
 
 impl Tokenizer {
@@ -98,6 +101,7 @@ impl Tokenizer {
             token_bytes: tokenizer
                 .get_decoder()
                 .and_then(|decoder| TokenBytes::read(&serde_json::to_value(decoder).ok()?)),
+            represented: RwLock::default(),
             fingerprint: fingerprint(&files, choice, &stop_ids, eos_id, pad_id),
             stop_ids,
             tokenizer,
@@ -159,14 +163,20 @@ impl Tokenizer {
     /// A model without an unknown token passes over what it does not know, and its offsets shift, so that each
     /// character has to be tried alone.
     fn first_dropped(&self, characters: &[char]) -> Result<Option<usize>, TextError> {
+        let mut unseen: Vec<(usize, char)> = {
+            let represented = self.represented.read().unwrap_or_else(PoisonError::into_inner);
+            let unseen =
+                |(_, character): &(usize, char)| !character.is_whitespace() && !represented.contains(character);
+            characters.iter().copied().enumerate().filter(unseen).collect()
+        };
         let mut seen = HashSet::new();
-        for (index, &character) in characters.iter().enumerate() {
-            if !character.is_whitespace()
-                && seen.insert(character)
-                && self.encode(character.encode_utf8(&mut [0; 4]))?.is_empty()
-            {
+        unseen.retain(|(_, character)| seen.insert(*character));
+        for (index, character) in unseen {
+            if self.encode(character.encode_utf8(&mut [0; 4]))?.is_empty() {
                 return Ok(Some(index));
             }
+            let mut represented = self.represented.write().unwrap_or_else(PoisonError::into_inner);
+            represented.insert(character);
         }
         Ok(None)
     }

@@ -158,6 +158,14 @@ impl Group {
         self.rollouts.iter().filter_map(Rollout::reward).collect()
     }
 
+    /// Where its prompt comes from, to be shown: `none` where the row does not say.
+    pub fn source(&self) -> &str {
+        match self.row.data_source.as_str() {
+            "" => "none",
+            source => source,
+        }
+    }
+
     /// Whether no reward differs from another, so that a group-relative advantage is zero.
     pub fn is_uniform(&self) -> bool {
         let rewards = self.rewards();

@@ -1,5 +1,6 @@
 //! What nodes are given instead of a way to the outside world.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,20 +161,36 @@ pub trait Rows: Send + Sync {
 }
 
 /// Rows in memory, such as those of tests.
-impl Rows for Vec<Arc<Row>> {
+pub struct HeldRows {
+    rows: Vec<Arc<Row>>,
+    data_sources: Vec<String>,
+}
+
+impl FromIterator<Row> for HeldRows {
+    fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
+        let rows: Vec<Arc<Row>> = rows.into_iter().map(Arc::new).collect();
+        let data_sources: BTreeSet<&String> = rows.iter().map(|row| &row.data_source).collect();
+        Self {
+            data_sources: data_sources.into_iter().cloned().collect(),
+            rows,
+        }
+    }
+}
+
+impl Rows for HeldRows {
     fn count(&self) -> u64 {
-        self.len() as u64
+        self.rows.len() as u64
     }
 
     fn row(&self, index: u64) -> Result<Arc<Row>, ServiceError> {
-        let found = usize::try_from(index).ok().and_then(|index| self.get(index));
+        let found = usize::try_from(index).ok().and_then(|index| self.rows.get(index));
         found
             .cloned()
-            .ok_or_else(|| ServiceError(format!("there is no row {index} among {}", self.len())))
+            .ok_or_else(|| ServiceError(format!("there is no row {index} among {}", self.count())))
     }
 
     fn data_sources(&self) -> &[String] {
-        &[]
+        &self.data_sources
     }
 }
 

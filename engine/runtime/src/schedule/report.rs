@@ -65,6 +65,19 @@ fn parts<'a>(rollouts: &[&'a Rollout]) -> BTreeMap<&'a str, Vec<f64>> {
     parts
 }
 
+/// Mean rewards by where prompts come from.
+pub fn by_source(batch: &Batch) -> Metrics {
+    let mut rewards: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for group in &batch.groups {
+        rewards.entry(group.source()).or_default().extend(group.rewards());
+    }
+    let mut metrics = Metrics::default();
+    for (source, rewards) in rewards.iter().filter(|(_, rewards)| !rewards.is_empty()) {
+        metrics.set(format!("reward/by_source/{source}/mean"), mean(rewards));
+    }
+    metrics
+}
+
 /// What did not make it into the step.
 pub fn of_dropped(produced: &Produced) -> Metrics {
     let mut metrics = Metrics::default();

@@ -1,6 +1,6 @@
 //! The run itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,9 @@ use crate::plan::Plan;
 use crate::run::{
     Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, copy_texts, name_dtype, write_rollouts,
 };
+
+/// Rewards of more data sources are not shown one by one.
+const MOST_SOURCES: usize = 64;
 
 /// Asks a run to stop after the step it is in.
 #[derive(Clone, Default)]
@@ -86,6 +89,8 @@ pub struct Run {
     metrics: MetricsFile,
     events: EventFile,
     positions: BTreeMap<String, u64>,
+    /// Whether rewards are shown by `data_source`.
+    by_source: bool,
 }
 
 impl Run {
@@ -123,6 +128,15 @@ impl Run {
         }
         // Not before all of it could be taken back: until then, what lies after the checkpoint is the better record.
         setup.folder.cut_back(resumed_at)?;
+        let data_sources: BTreeSet<&String> = graph.paths.iter().flat_map(|path| path.source.data_sources()).collect();
+        let by_source = (2..=MOST_SOURCES).contains(&data_sources.len());
+        if data_sources.len() > MOST_SOURCES {
+            let text = format!(
+                "the data has {} or more values of `data_source`, and rewards are shown by source for at most {MOST_SOURCES}",
+                data_sources.len()
+            );
+            setup.reporter.notice(&graph.paths[0].sampler, &text);
+        }
         let pools = Pools::new(setup.plan.pools.keys(), TraceFile::open(&setup.folder.trace())?);
         let metrics = MetricsFile::open(&setup.folder.metrics())?;
         let events = EventFile::create(&setup.folder.tensorboard(), wall_time_s())?;
@@ -136,6 +150,7 @@ impl Run {
                 metrics,
                 events,
                 positions,
+                by_source,
             },
             step,
         ))
@@ -289,6 +304,9 @@ impl Run {
         );
         drop(turn);
         metrics.extend(report::of_batch(&batch, step));
+        if self.by_source {
+            metrics.extend(report::by_source(&batch));
+        }
         let mut groups: Vec<Group> = batch.groups;
         groups.extend(dropped.into_iter().map(|(group, _)| group));
         write_rollouts(&self.setup.folder.rollouts(Purpose::Train), step, None, &groups)?;

@@ -1,5 +1,6 @@
 //! `evaluator`: one pass over a sampler, summed up.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -70,6 +71,9 @@ every_steps: 10
     }
 }
 
+/// Accuracies of more data sources are not shown one by one.
+const MOST_SOURCES: usize = 64;
+
 struct Evaluator {
     correct_above: f64,
 }
@@ -117,6 +121,26 @@ impl EvaluatorStage for Evaluator {
         metrics.set("groups", groups.len() as f64);
         metrics.set("groups_failed", failed as f64);
         metrics.set("abstained", (rollouts.len() - judged.len()) as f64);
+        metrics.extend(self.by_source(groups));
+        metrics
+    }
+}
+
+impl Evaluator {
+    /// Accuracy by where prompts come from, where they come from several places.
+    fn by_source(&self, groups: &[Group]) -> Metrics {
+        let mut correct: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for group in groups {
+            let of_group = group.rewards().into_iter();
+            let of_group = of_group.map(|reward| f64::from(u8::from(reward > self.correct_above)));
+            correct.entry(group.source()).or_default().extend(of_group);
+        }
+        let mut metrics = Metrics::default();
+        if (2..=MOST_SOURCES).contains(&correct.len()) {
+            for (source, correct) in correct.iter().filter(|(_, correct)| !correct.is_empty()) {
+                metrics.set(format!("by_source/{source}/accuracy"), mean(correct));
+            }
+        }
         metrics
     }
 }

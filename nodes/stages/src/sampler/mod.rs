@@ -168,10 +168,12 @@ impl Source for Sampler {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use rlpipe_core::services::HeldRows;
+
     use super::*;
 
     fn sampler(rows: u64, seed: Option<Seed>) -> Sampler {
-        let rows: Vec<_> = (0..rows).map(|line| Arc::new(Row { line, ..Row::default() })).collect();
+        let rows: HeldRows = (0..rows).map(|line| Row { line, ..Row::default() }).collect();
         Sampler {
             rows: Arc::new(rows),
             samples_per_prompt: 1,

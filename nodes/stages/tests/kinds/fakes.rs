@@ -13,8 +13,8 @@ use rlpipe_core::document::{Format, Source, Sources, parse};
 use rlpipe_core::kind::{AnyConfig, BatchStage, GroupStage, Kind, Stage, Trainer};
 use rlpipe_core::plugin::Sample as PluginSample;
 use rlpipe_core::services::{
-    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Rows, Sample,
-    ServiceError, Services, Tokenizer, Weights,
+    CommandJudge, Context, Engine, GenerateRequest, HeldRows, JudgeCommand, Learner, Observer, OptimizerReport, Rows,
+    Sample, ServiceError, Services, Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
 
@@ -443,7 +443,7 @@ impl Services for World {
     }
 
     fn rows(&self, _sampler: &str) -> Result<Arc<dyn Rows>, ServiceError> {
-        Ok(Arc::new(self.rows.iter().cloned().map(Arc::new).collect::<Vec<_>>()))
+        Ok(Arc::new(self.rows.iter().cloned().collect::<HeldRows>()))
     }
 
     fn engine(&self, _node: &str) -> Result<Arc<dyn Engine>, ServiceError> {

@@ -116,6 +116,26 @@ async fn score_of(judge: &str) -> Metrics {
     }
 }
 
+fn from_source(id: u64, source: &str, rollouts: &[(&[u32], Option<f64>)]) -> Group {
+    let mut group = group(id, rollouts);
+    Arc::make_mut(&mut group.row).data_source = source.to_owned();
+    group
+}
+
+#[test]
+fn accuracy_is_told_by_source_where_there_are_several() {
+    let one = from_source(0, "sums", &[(&[1], Some(1.0)), (&[2], Some(0.0))]);
+    let two = from_source(1, "", &[(&[1], Some(1.0)), (&[2], None)]);
+    let three = from_source(2, "sums", &[(&[1], Some(0.0)), (&[2], Some(0.0))]);
+    let metrics = evaluator("").evaluate(&[one.clone(), two, three.clone()], 0);
+    check(
+        &metrics,
+        &[("by_source/sums/accuracy", 0.25), ("by_source/none/accuracy", 1.0)],
+    );
+    let alone = evaluator("").evaluate(&[one, three], 0);
+    assert!(alone.0.keys().all(|name| !name.starts_with("by_source")), "{alone:?}");
+}
+
 /// A strict parser on a model that was never told the form makes it look unable, and later its learning of the form like
 /// learning of the matter. The format rate beside the accuracy tells the two apart, and other judges read less strictly.
 #[tokio::test]

@@ -12,8 +12,8 @@ use rlpipe_core::data::{
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
-    CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Rows, Sample,
-    SavedFile, ServiceError, Services, Tokenizer, Weights,
+    CommandJudge, Context, Engine, GenerateRequest, HeldRows, JudgeCommand, Learner, Observer, OptimizerReport, Rows,
+    Sample, SavedFile, ServiceError, Services, Tokenizer, Weights,
 };
 use rlpipe_stages::KINDS;
 
@@ -263,13 +263,13 @@ pub struct World {
     pub engine: Arc<Shuffled>,
     pub learner: Arc<OneWeight>,
     pub ears: Arc<Ears>,
-    rows: BTreeMap<String, Arc<Vec<Arc<Row>>>>,
+    rows: BTreeMap<String, Arc<HeldRows>>,
 }
 
 impl World {
     /// A world for a plan, with the rows of each sampler.
     pub fn new(plan: Plan, rows: &[(&str, Vec<Row>)]) -> Self {
-        let shared = |rows: &Vec<Row>| Arc::new(rows.iter().cloned().map(Arc::new).collect());
+        let shared = |rows: &Vec<Row>| Arc::new(rows.iter().cloned().collect());
         Self {
             plan,
             engine: Arc::default(),

@@ -265,7 +265,7 @@ async fn two_ways_from_one_sampler_share_its_rows() {
 /// Duplicates in a data set, or an epoch that ends within a step, bring the same prompt twice into one step. Groups are told
 /// apart by their draw, never by their prompt: none is merged or lost, and their samples differ.
 #[tokio::test]
-async fn the_same_prompt_twice_in_a_step_makes_two_groups() {
+async fn i48_the_same_prompt_twice_in_a_step_makes_two_groups() {
     let mut twins = rows("mmm");
     twins[1] = twins[0].clone();
     let world = World::new(plan(PLAIN, &[]), &[("prompts", twins)]);

@@ -68,7 +68,7 @@ fn answered(world: &World) -> Vec<u32> {
 /// A loader that is saved at the end of an epoch and comes back used up ends the next one at once, and the run with it, as
 /// if all were done. A position has no end: every step after the break is made, each with a whole step's groups.
 #[tokio::test]
-async fn a_run_that_was_broken_at_the_end_of_an_epoch_does_all_its_steps() {
+async fn i21_a_run_that_was_broken_at_the_end_of_an_epoch_does_all_its_steps() {
     let work_dir = tempfile::tempdir().unwrap();
     let before = world(PLAIN, ROWS, &[]);
     assert_eq!(run(&before, work_dir.path(), Some(2)).await, Ended::Stopped { step: 2 });
@@ -91,7 +91,7 @@ async fn a_run_that_was_broken_at_the_end_of_an_epoch_does_all_its_steps() {
 /// When only the number of steps is saved, a resumed run draws other rows than the unbroken one, and their curves cannot be
 /// laid over each other. The position of each sampler is saved, refills included, and its order follows from the seed.
 #[tokio::test]
-async fn a_broken_run_draws_the_same_rows_in_the_same_order() {
+async fn i22_a_broken_run_draws_the_same_rows_in_the_same_order() {
     for (nodes, breaks) in [(PLAIN, &[1, 3][..]), (FILTERED, &[1]), (FILTERED, &[2, 1, 1])] {
         let nodes = format!("{nodes}{EVALUATED}");
         let (whole_dir, broken_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -162,6 +162,32 @@ fn staleness_counts_from_the_oldest_token() {
     assert_eq!(of(&[6], 7), Some(0.0));
     assert_eq!(of(&[6, 4, 5], 7), Some(2.0));
     assert_eq!(of(&[], 7), Some(0.0));
+}
+
+#[tokio::test]
+async fn rewards_are_told_by_source_where_the_data_has_several() {
+    let told = |sources: &'static [&str]| async move {
+        let work_dir = tempfile::tempdir().unwrap();
+        let mut mixed = rows("eehh");
+        for (row, source) in mixed.iter_mut().zip(sources.iter().cycle()) {
+            row.data_source = (*source).to_owned();
+        }
+        let plan = plan(PLAIN, &["nodes.prompts.shuffle=false", "run.total_steps=1"]);
+        let world = Arc::new(World::new(plan, &[("prompts", mixed)]));
+        run(&world, work_dir.path(), None).await;
+        let (_, metrics) = metrics(&world).pop().unwrap();
+        let by_source = metrics.0.into_iter().filter(|(name, _)| name.contains("by_source"));
+        by_source.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(&["a", "a", "b/c", ""]).await,
+        [
+            ("reward/by_source/a/mean".to_owned(), 1.0),
+            ("reward/by_source/b/c/mean".to_owned(), 0.0),
+            ("reward/by_source/none/mean".to_owned(), 0.0)
+        ]
+    );
+    assert_eq!(told(&["a"]).await, []);
 }
 
 #[tokio::test]
