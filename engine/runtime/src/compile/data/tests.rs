@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 //! Data sets through a real tokenizer and template.
 
 use std::path::Path;
