@@ -1,6 +1,6 @@
 //! What a configured node promises and needs, in terms that the compiler's passes share.
 
-use super::{Arity, DatasetSource, Field, OverLong, PortType};
+use super::{Arity, DatasetSource, Field, OverLong, PortType, Truth};
 use crate::data::KlEstimator;
 use crate::services::JudgeCommand;
 
@@ -181,8 +181,8 @@ pub enum Role {
     },
     /// Gives rewards.
     Judger {
-        /// Rows must have a ground truth.
-        needs_ground_truth: bool,
+        /// Which rows must have a ground truth.
+        truths: Vec<Truth>,
         /// The values of `data_source` that it can judge; none: all.
         sources: Option<Vec<String>>,
         /// Programs that it judges by.

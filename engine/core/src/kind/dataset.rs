@@ -33,6 +33,54 @@ pub enum OverLong {
     Error,
 }
 
+/// What a right answer must look like, so that a judge can find it in a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TruthForm {
+    /// Any text.
+    Text,
+    /// Digits, and a sign before them.
+    WholeNumber,
+    /// Digits, dots and commas, and a sign before them.
+    Number,
+}
+
+impl TruthForm {
+    /// Whether a right answer looks so.
+    pub fn fits(self, truth: &str) -> bool {
+        let truth = truth.trim();
+        let number = truth.strip_prefix('-').unwrap_or(truth);
+        let has_digit = number.bytes().any(|byte| byte.is_ascii_digit());
+        match self {
+            Self::Text => true,
+            Self::WholeNumber => has_digit && number.bytes().all(|byte| byte.is_ascii_digit()),
+            Self::Number => {
+                has_digit
+                    && number
+                        .bytes()
+                        .all(|byte| byte.is_ascii_digit() || b".,".contains(&byte))
+            }
+        }
+    }
+
+    /// Its name, such as "a whole number".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "a text",
+            Self::WholeNumber => "a whole number",
+            Self::Number => "a number",
+        }
+    }
+}
+
+/// Rows that a judge cannot judge without a ground truth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Truth {
+    /// Their `data_source`; none: all.
+    pub source: Option<String>,
+    /// What it must look like.
+    pub form: TruthForm,
+}
+
 /// Templates that make what a row needs out of its columns; what has no template is taken from the row as it is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -144,6 +192,34 @@ impl DatasetSource {
         match &self.name {
             Some(name) => vec!["datasets", name],
             None => vec!["dataset"],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TruthForm::{Number, Text, WholeNumber};
+
+    #[test]
+    fn truths_have_the_form_that_judges_look_for() {
+        for (truth, whole, number) in [
+            ("72", true, true),
+            (" -5\n", true, true),
+            ("1,234", false, true),
+            ("2.5", false, true),
+            ("three", false, false),
+            ("3 apples", false, false),
+            ("", false, false),
+            ("-", false, false),
+            ("--3", false, false),
+            (".", false, false),
+        ] {
+            assert_eq!(
+                (WholeNumber.fits(truth), Number.fits(truth)),
+                (whole, number),
+                "{truth}"
+            );
+            assert!(Text.fits(truth));
         }
     }
 }

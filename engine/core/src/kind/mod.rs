@@ -13,7 +13,7 @@ mod stage;
 
 pub use choice::{Choice, ChoiceOf};
 pub use contract::{Contract, Input, Output, Role, Target, Use};
-pub use dataset::{DatasetFormat, DatasetSource, MessageMap, OverLong, PromptMap, RowMap};
+pub use dataset::{DatasetFormat, DatasetSource, MessageMap, OverLong, PromptMap, RowMap, Truth, TruthForm};
 pub use node::{AnyConfig, Decoded, Kind, NodeConfig};
 pub use numbers::{ByteSize, Finite, Fraction, NonNegative, OpenFraction, Positive, TimeSpan};
 pub use port::{Arity, Field, PortType};

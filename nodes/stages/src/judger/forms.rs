@@ -3,6 +3,7 @@
 //! A route leads to judges that are no routes, a weighted sum is of judges that are no sums: what is nested has an end,
 //! so that schema and reference have one too.
 
+use rlpipe_core::kind::{Truth, TruthForm};
 use rlpipe_core::services::JudgeCommand;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -89,13 +90,24 @@ judges! {
 }
 
 impl Form<'_> {
-    /// Whether it can judge no row without a ground truth.
-    pub fn needs_ground_truth(&self) -> bool {
+    /// Rows that it cannot judge without a ground truth.
+    pub fn truths(&self) -> Vec<Truth> {
+        let all = |form| vec![Truth { source: None, form }];
         match self {
-            Self::Text(_) => true,
-            Self::Command(_) => false,
-            Self::WeightedSum(sum) => sum.parts().any(|(_, part)| part.judge.form().needs_ground_truth()),
-            Self::Route(route) => route.judges().all(|(_, judge)| judge.form().needs_ground_truth()),
+            Self::Text(Text::Number) => all(TruthForm::WholeNumber),
+            Self::Text(Text::Gsm8k(_)) => all(TruthForm::Number),
+            Self::Text(Text::Exact) => all(TruthForm::Text),
+            Self::Command(_) => Vec::new(),
+            Self::WeightedSum(sum) => sum.parts().flat_map(|(_, part)| part.judge.form().truths()).collect(),
+            Self::Route(route) => route
+                .judges()
+                .flat_map(|(source, judge)| {
+                    judge.form().truths().into_iter().map(|truth| Truth {
+                        source: Some(source.to_owned()),
+                        ..truth
+                    })
+                })
+                .collect(),
         }
     }
 

@@ -65,7 +65,12 @@ impl Text {
             Self::Exact => Some(exact::parse(response)),
             Self::Gsm8k(judge) => gsm8k::parse(response, judge.extract),
         };
-        let right = parsed.as_deref() == Some(ground_truth.trim());
+        let ground_truth = match self {
+            // Rows of GSM8K as they are published have `1,234`.
+            Self::Gsm8k(_) => ground_truth.trim().replace(',', ""),
+            _ => ground_truth.trim().to_owned(),
+        };
+        let right = parsed.as_ref() == Some(&ground_truth);
         Score {
             reward: Some(f64::from(u8::from(right))),
             parsed,

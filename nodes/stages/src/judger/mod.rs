@@ -70,7 +70,7 @@ judge: gsm8k
             outputs: vec![Output::new("groups", PortType::Groups).adds(&[Field::Reward, Field::Parsed])],
             uses: self.pool.iter().map(|pool| Use::pool(pool)).collect(),
             role: Role::Judger {
-                needs_ground_truth: form.needs_ground_truth(),
+                truths: form.truths(),
                 sources: form.sources(),
                 commands: form.commands(&["judge"]),
                 errors_are_fatal: self.on_error == OnError::Fail,

@@ -219,28 +219,41 @@ async fn i19_each_source_has_its_judge_and_an_unknown_one_is_an_error() {
     );
 }
 
+/// Rows of GSM8K as they are published write thousands with a comma; responses may or may not.
+#[tokio::test]
+async fn commas_of_a_ground_truth_do_not_matter_to_gsm8k() {
+    let world = World::default();
+    let row = Row {
+        ground_truth: Some("1,234".to_owned()),
+        ..row("sums")
+    };
+    let group = group(&["#### 1234", "#### 1,234", "#### 1.234"], row);
+    let scored = kept(judged("judge: gsm8k", group, &world).await);
+    assert_eq!(rewards(&scored), [Some(1.0), Some(1.0), Some(0.0)]);
+}
+
 #[test]
 fn passes_see_programs_sources_and_needs() {
-    for (text, truth, sources, keys) in [
-        ("judge: number", true, None, &[][..]),
-        (COMMAND, false, None, &["judge.command"][..]),
-        (SUM, true, None, &["judge.weighted_sum.short.judge.command"][..]),
+    for (text, needed, sources, keys) in [
+        ("judge: number", 1, None, &[][..]),
+        (COMMAND, 0, None, &["judge.command"][..]),
+        (SUM, 1, None, &["judge.weighted_sum.short.judge.command"][..]),
         (
             ROUTE,
-            false,
+            1,
             Some(vec!["essays", "sums"]),
             &["judge.route.essays.weighted_sum.short.judge.command"][..],
         ),
         (
             "judge: { route: { a: number, b: gsm8k } }",
-            true,
+            2,
             Some(vec!["a", "b"]),
             &[][..],
         ),
     ] {
         let (_, config) = config(&format!("type: judger\n{text}"));
         let Role::Judger {
-            needs_ground_truth,
+            truths,
             sources: found,
             commands,
             errors_are_fatal,
@@ -248,7 +261,12 @@ fn passes_see_programs_sources_and_needs() {
         else {
             panic!("{text}");
         };
-        assert_eq!((needs_ground_truth, errors_are_fatal), (truth, true), "{text}");
+        assert_eq!((truths.len(), errors_are_fatal), (needed, true), "{text}");
+        let of_route = text.contains("route");
+        assert!(
+            truths.iter().all(|truth| truth.source.is_some() == of_route),
+            "{truths:?}"
+        );
         assert_eq!(
             found,
             sources.map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>()),

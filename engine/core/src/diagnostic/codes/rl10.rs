@@ -4,8 +4,8 @@ use super::{Code, Explanation};
 
 /// The codes of this hundred.
 pub(super) static LIST_RL10: &[&Code] = &[
-    &RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008, &RL1010, &RL1011, &RL1012, &RL1013,
-    &RL1020, &RL1021, &RL1022, &RL1023, &RL1024, &RL1025, &RL1026, &RL1027,
+    &RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008, &RL1009, &RL1010, &RL1011, &RL1012,
+    &RL1013, &RL1014, &RL1020, &RL1021, &RL1022, &RL1023, &RL1024, &RL1025, &RL1026, &RL1027,
 ];
 
 /// A data set cannot be read.
@@ -295,5 +295,18 @@ pub static RL1013: Code = Code {
         example: "{\"prompt\": [{\"role\": \"human\", \"content\": \"What is 1 + 2?\"}]}\n",
         fix: "Use the roles that the template knows, mostly `system`, `user` and `assistant`. `map` can rename them: \
               `prompt: [{ role: user, content: \"{{ question }}\" }]`.",
+    },
+};
+
+/// A ground truth that no answer can match.
+pub static RL1014: Code = Code {
+    id: "RL1014",
+    title: "a ground truth that no answer can match",
+    explanation: Explanation {
+        meaning: "A judger takes a number out of a response, and the ground truth of a row is none: `three`, or `3 apples`.",
+        why: "The row would give a reward of 0 whatever the model does, and pull the whole step down.",
+        example: "{\"prompt\": \"What is 1 + 2?\", \"reward_model\": {\"ground_truth\": \"three\"}}     # judge: number\n",
+        fix: "Write the number alone. `map` can take it out of a longer text: `ground_truth: \"{{ answer.split('#### ')[1] \
+              }}\"`. Texts are judged by `exact`, or by a program of your own.",
     },
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::Range;
-use rlpipe_core::kind::{PortType, Role, Target};
+use rlpipe_core::kind::{PortType, Role, Target, Truth};
 
 use crate::compile::pipeline::{Node, Pipeline};
 
@@ -13,8 +13,8 @@ use crate::compile::pipeline::{Node, Pipeline};
 pub struct Needs {
     /// The model whose tokenizer reads them.
     pub model: String,
-    /// A judger compares with it.
-    pub ground_truth: bool,
+    /// Ground truths that judgers need, with the judger's name.
+    pub truths: Vec<(String, Truth)>,
     /// They are answered.
     pub prompts: bool,
     /// They are learnt from.
@@ -36,7 +36,7 @@ pub fn needs(
 ) -> Option<Needs> {
     let mut needs = Needs {
         model: String::new(),
-        ground_truth: false,
+        truths: Vec::new(),
         prompts: false,
         examples: false,
         max_prompt_tokens: declared,
@@ -88,13 +88,10 @@ pub fn needs(
     }
     needs.model = model?.0;
     for (node, role) in judgers(pipeline, sampler).filter(|_| needs.prompts) {
-        if let Role::Judger {
-            needs_ground_truth,
-            sources,
-            ..
-        } = role
-        {
-            needs.ground_truth |= needs_ground_truth;
+        if let Role::Judger { truths, sources, .. } = role {
+            needs
+                .truths
+                .extend(truths.iter().map(|truth| (node.name.clone(), truth.clone())));
             let known = sources
                 .iter()
                 .map(|list| (node.name.clone(), list.iter().cloned().collect()));

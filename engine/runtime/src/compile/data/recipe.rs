@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rlpipe_core::data::{Message, Row};
 use rlpipe_core::diagnostic::{Code, codes};
 use rlpipe_core::document::Range;
-use rlpipe_core::kind::OverLong;
+use rlpipe_core::kind::{OverLong, Truth};
 use rlpipe_text::{Chat, Columns, TextError, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -135,24 +135,19 @@ impl Recipe {
         for (judger, sources) in &self.needs.judged_sources {
             if !sources.contains(&data_source) {
                 let known: Vec<String> = sources.iter().map(|name| format!("`{name}`")).collect();
+                let what = match data_source.as_str() {
+                    "" => "rows without a `data_source`".to_owned(),
+                    source => format!("the data source `{source}`"),
+                };
                 return Err(RowFault::new(
                     &codes::RL1009,
-                    format!("`{judger}` has no judge for the data source `{data_source}`"),
+                    format!("`{judger}` has no judge for {what}"),
                     Some(&format!("it judges {}", known.join(", "))),
                 ));
             }
         }
         let ground_truth = ground_truth(raw.reward_model.and_then(|reward| reward.ground_truth))?;
-        if self.needs.ground_truth && ground_truth.is_none() {
-            return Err(RowFault::new(
-                &codes::RL1003,
-                "the row has no `reward_model.ground_truth`, which a judger needs",
-                Some(
-                    "add `\"reward_model\": {\"ground_truth\": \"...\"}` to the row, or make it of another column with `map: { \
-                     ground_truth: ... }`",
-                ),
-            ));
-        }
+        self.judged(&data_source, ground_truth.as_deref())?;
         let prompt_ids = self.prompt_ids(&prompt, raw.tools.as_deref(), raw.documents.as_deref())?;
         if let Some(bound) = self
             .needs
@@ -193,6 +188,36 @@ impl Recipe {
             ground_truth,
             columns,
         })))
+    }
+
+    /// Whether judgers can judge the row by its ground truth.
+    fn judged(&self, data_source: &str, ground_truth: Option<&str>) -> Result<(), RowFault> {
+        for (judger, Truth { source, form }) in &self.needs.truths {
+            if source.as_ref().is_some_and(|source| source != data_source) {
+                continue;
+            }
+            let Some(ground_truth) = ground_truth else {
+                return Err(RowFault::new(
+                    &codes::RL1003,
+                    "the row has no `reward_model.ground_truth`, which a judger needs",
+                    Some(
+                        "add `\"reward_model\": {\"ground_truth\": \"...\"}` to the row, or make it of another column with \
+                         `map: { ground_truth: ... }`",
+                    ),
+                ));
+            };
+            if !form.fits(ground_truth) {
+                return Err(RowFault::new(
+                    &codes::RL1014,
+                    format!(
+                        "the row's ground truth is {ground_truth:?}, and `{judger}` looks for {}",
+                        form.name()
+                    ),
+                    Some("no answer could be right: correct it, make it with `map`, or judge by `exact`"),
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn prompt_ids(

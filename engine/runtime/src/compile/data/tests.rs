@@ -32,7 +32,11 @@ nodes:
 
 /// The data of a sampler with these settings, and what was said.
 fn read(folder: &Path, settings: &str) -> (Data, Outcome) {
-    std::fs::write(folder.join("pipeline.yaml"), format!("{PIPELINE}{settings} }}\n")).unwrap();
+    read_text(folder, &format!("{PIPELINE}{settings} }}\n"))
+}
+
+fn read_text(folder: &Path, text: &str) -> (Data, Outcome) {
+    std::fs::write(folder.join("pipeline.yaml"), text).unwrap();
     let mut outcome = compile(&Request {
         files: vec!["pipeline.yaml".into()],
         overrides: Vec::new(),
@@ -75,7 +79,7 @@ fn texts(rows: &dyn Rows) -> Vec<String> {
 fn rows_are_what_the_lines_say_however_lines_end() {
     let folder = tempfile::tempdir().unwrap();
     let first = r#"{"prompt": "1+1=", "reward_model": {"ground_truth": 2}, "level": {"of": ["a", 1.5]}}"#;
-    let last = r#"{"prompt": [{"role": "user", "content": "é="}], "data_source": "odd", "reward_model": {"ground_truth": "x"}}"#;
+    let last = r#"{"prompt": [{"role": "user", "content": "é="}], "data_source": "odd", "reward_model": {"ground_truth": "7"}}"#;
     std::fs::write(
         folder.path().join("rows.jsonl"),
         format!("\u{feff}{first}\r\n\n   \r\n  {last}"),
@@ -87,7 +91,7 @@ fn rows_are_what_the_lines_say_however_lines_end() {
     assert_eq!((one.line, two.line), (1, 4));
     assert_eq!(
         (one.ground_truth.as_deref(), two.ground_truth.as_deref()),
-        (Some("2"), Some("x"))
+        (Some("2"), Some("7"))
     );
     assert_eq!((one.data_source.as_str(), two.data_source.as_str()), ("", "odd"));
     assert_eq!(one.columns["level"], json!({ "of": ["a", 1.5] }));
@@ -126,7 +130,7 @@ fn raw_gsm8k_needs_no_conversion() {
     }
     let folder = tempfile::tempdir().unwrap();
     let settings = format!(
-        "dataset: {{ path: {:?}, map: {{ prompt: \"{{{{ question }}}}\", ground_truth: \"{{{{ answer.split('#### ')[1] }}}}\" }} }}, \
+        "dataset: {{ path: {:?}, map: {{ prompt: \"{{{{ question }}}}\", ground_truth: \"{{{{ answer.split('#### ')[1].replace(',', '') }}}}\" }} }}, \
          over_long: skip",
         shared.canonicalize().unwrap()
     );
@@ -137,7 +141,7 @@ fn raw_gsm8k_needs_no_conversion() {
     assert!(rows.row(0).unwrap().prompt[0].text().starts_with("Janet"));
     assert_eq!(rows.row(0).unwrap().ground_truth.as_deref(), Some("18"));
     assert_eq!(rows.row(2).unwrap().ground_truth.as_deref(), Some("70000"));
-    let is_number = |truth: &str| truth.replace(',', "").parse::<i64>().is_ok();
+    let is_number = |truth: &str| truth.parse::<i64>().is_ok();
     assert!((0..rows.count()).all(|index| is_number(rows.row(index).unwrap().ground_truth.as_ref().unwrap())));
 }
 
@@ -352,6 +356,40 @@ fn many_faulty_rows_are_counted_and_few_are_shown() {
         .sources
         .place(outcome.diagnostics.iter().last().unwrap().primary.range);
     assert_eq!((place.file.as_str(), place.line, place.column), ("rows.jsonl", 4001, 1));
+}
+
+/// A source that nobody judges is found before anything is started, with its line, and so is one without a ground truth
+/// where its judge needs one.
+#[test]
+fn i19_every_source_has_a_judge_and_what_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |source: &str, truth: Value| json!({ "prompt": "1=", "data_source": source, "reward_model": { "ground_truth": truth } });
+    write(
+        folder.path(),
+        "rows.jsonl",
+        [
+            row("a", "1".into()),
+            row("b", "one".into()),
+            row("c", "1".into()),
+            row("a", Value::Null),
+            row("a", "one".into()),
+        ],
+    );
+    let route = "dataset: { path: rows.jsonl } }\n  scored: { type: judger, inputs: { groups: answers }, judge: { route: { a: number, b: exact } }";
+    let pipeline = PIPELINE.replace(
+        "  scored: { type: judger, inputs: { groups: answers }, judge: number }\n",
+        "",
+    );
+    let (data, outcome) = read_text(folder.path(), &format!("{pipeline}{route} }}\n"));
+    assert!(data.rows.is_empty());
+    assert_eq!(
+        said(&outcome),
+        [
+            "RL1003: the row has no `reward_model.ground_truth`, which a judger needs",
+            "RL1009: `scored` has no judge for the data source `c`",
+            "RL1014: the row's ground truth is \"one\", and `scored` looks for a whole number",
+        ]
+    );
 }
 
 #[test]
