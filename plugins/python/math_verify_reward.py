@@ -9,8 +9,9 @@ It takes LaTeX and plain expressions, so `\\frac{1}{2}`, `0.5` and `1/2` are the
     judge: { command: { run: [python3, ./math_verify_reward.py], timeout: 10s } }
 """
 
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 from rlpipe_plugin import Score, reward, run
+
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
 EXTRACT = [LatexExtractionConfig(), ExprExtractionConfig()]
 

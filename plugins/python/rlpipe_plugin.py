@@ -16,7 +16,7 @@ traceback goes to standard error. `@reward(batch=True)` takes a list of samples 
 on its sample alone: which samples come together is chance.
 
 Everything runs in the main thread. There is no time-out here: rlpipe kills a process that takes too long and starts it
-again. Printing is harmless: it goes to standard error, which is kept in the run's `logs/`.
+again. Printing is harmless once this is imported: it goes to standard error, which is kept in the run's `logs/`.
 """
 
 import inspect
@@ -27,6 +27,14 @@ import sys
 import traceback
 
 PROTOCOL = 1
+
+_messages = None
+if os.environ.get("RLPIPE_PLUGIN"):
+    # Started by rlpipe: messages get a descriptor of their own, and whatever else is written to standard output, also by
+    # libraries and child processes, goes to standard error.
+    _messages = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
 
 
 class Sample:
@@ -98,13 +106,9 @@ def run():
     """Judges until rlpipe closes standard input."""
     if _registered is None:
         raise ValueError("mark a function with `@reward` before `run()`")
-    if sys.stdin is None or sys.stdin.isatty():
-        sys.exit("this program is started by rlpipe: judge: { command: { run: [python3, ./%s] } }" % sys.argv[0])
-    # Messages have a descriptor of their own; whatever else is written to standard output, also by libraries and child
-    # processes, goes to standard error.
-    messages = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    if _messages is None:
+        name = os.path.basename(sys.argv[0])
+        sys.exit("this script is started by rlpipe: `judge: { command: { run: [python3, ./%s] } }`" % name)
     config = {}
     for line in sys.stdin.buffer:
         message = json.loads(line)
@@ -119,8 +123,8 @@ def run():
         else:
             sys.exit("rlpipe sent a message `%s`, which this script does not know" % message["type"])
         # No NaN: JSON has none.
-        messages.write(json.dumps(answer, allow_nan=False) + "\n")
-        messages.flush()
+        _messages.write(json.dumps(answer, allow_nan=False) + "\n")
+        _messages.flush()
 
 
 def _scores(samples, config):

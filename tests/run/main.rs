@@ -7,4 +7,5 @@ mod command_line;
 mod determinism;
 mod harness;
 mod hub;
+mod judges;
 mod refusals;

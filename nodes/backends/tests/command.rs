@@ -432,3 +432,14 @@ async fn i14_a_dry_call_is_a_call_as_in_a_run() {
     let tried = try_command(&place.command(""), "scored", 7, samples(&["raise"]).pop()).await;
     assert_eq!(tried.score.unwrap().unwrap_err(), "it says: ValueError: no");
 }
+
+#[test]
+fn the_samples_in_python_pass_their_own_tests() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins/python");
+    let tested = std::process::Command::new("python3")
+        .args(["-B", "-m", "unittest", "test_plugin"])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stderr));
+}

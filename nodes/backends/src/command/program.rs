@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rlpipe_core::plugin::{Ready, Sample, ScoreRequest, Start, ToPlugin};
+use rlpipe_core::plugin::{PROTOCOL, Ready, Sample, ScoreRequest, Start, ToPlugin};
 use rlpipe_core::services::JudgeCommand;
 use rlpipe_process::{Exit, Process, Spawner, piped};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -271,7 +271,11 @@ fn command_of(command: &JudgeCommand) -> Command {
         .split_first()
         .map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let mut process = Command::new(program);
-    process.args(arguments).env_clear();
+    // By the variable a program knows that it is not started by hand.
+    process
+        .args(arguments)
+        .env_clear()
+        .env("RLPIPE_PLUGIN", PROTOCOL.to_string());
     let named = command.environment.iter().map(String::as_str);
     for name in ENVIRONMENT.iter().copied().chain(named) {
         if let Some(value) = std::env::var_os(name) {
