@@ -137,8 +137,7 @@ fn i14_a_judge_that_cannot_start_is_found_before_anything_runs() {
 fn a_judge_goes_with_a_driver_that_is_killed() {
     let fault = "open(ONCE, 'w').write(str(os.getpid()) + '\\n')\n        signal.pause()";
     let place = place(fault, "fail");
-    let mut running = place.start(&[]);
-    running.until("train");
+    let running = place.start(&[]);
     let noted = place.path().join("once");
     let judge = loop {
         let text = std::fs::read_to_string(&noted).unwrap_or_default();

@@ -8,6 +8,7 @@ use rlpipe_runtime::compile::shown_path;
 use rlpipe_runtime::plan::{Edge, Plan};
 
 use crate::arguments::{Format, PlanArguments};
+use crate::programs::planned;
 use crate::validate::{compiled, show};
 use crate::{FAULTY, output};
 
@@ -26,13 +27,13 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     if arguments.json {
         output::print(&format!("{}\n", serde_json::to_string_pretty(&plan)?))?;
     } else {
-        output::print(&text(&plan))?;
+        output::print(&text(&plan)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The plan for people.
-pub fn text(plan: &Plan) -> String {
+pub fn text(plan: &Plan) -> Result<String> {
     let mut out = String::new();
     let steps = match (plan.total_steps, plan.run.total_epochs) {
         (Some(steps), _) => format!("{steps} train steps"),
@@ -133,7 +134,20 @@ pub fn text(plan: &Plan) -> String {
             models.join("; ")
         );
     }
-    out
+    for program in planned(plan)? {
+        let times = if program.processes == 1 {
+            String::new()
+        } else {
+            format!(", {} times", program.processes)
+        };
+        let _ = writeln!(
+            out,
+            "  {} judges for `{}`{times}",
+            program.command.run.join(" "),
+            program.node
+        );
+    }
+    Ok(out)
 }
 
 fn edge(edge: &Edge) -> String {

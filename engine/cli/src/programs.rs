@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use rlpipe_backends::{CommandPool, PoolSettings, try_command};
-use rlpipe_core::kind::Target;
+use rlpipe_core::kind::{Role, Target};
 use rlpipe_core::plugin::{Sample, Tried};
 use rlpipe_core::services::{JudgeCommand, ServiceError};
 use rlpipe_runtime::plan::Plan;
@@ -15,12 +15,41 @@ use rlpipe_stages::KINDS;
 
 use crate::progress::Progress;
 
+/// A program that a plan starts.
+pub struct PlannedProgram {
+    /// The node that it judges for.
+    pub node: String,
+    /// The program.
+    pub command: JudgeCommand,
+    /// As many as the node's pool has workers; without a pool, one.
+    pub processes: u32,
+}
+
+/// The programs that a plan starts.
+pub fn planned(plan: &Plan) -> Result<Vec<PlannedProgram>> {
+    let mut programs = Vec::new();
+    for node in &plan.nodes {
+        let contract = node.load(KINDS)?.contract();
+        let pool = contract.used(Target::Pool).and_then(|name| plan.pools.get(name));
+        let processes = pool.map_or(1, |pool| u32::try_from(pool.workers()).unwrap_or(u32::MAX));
+        let Role::Judger { commands, .. } = contract.role else {
+            continue;
+        };
+        programs.extend(commands.into_iter().map(|command| PlannedProgram {
+            node: node.name.clone(),
+            command,
+            processes,
+        }));
+    }
+    Ok(programs)
+}
+
 /// The programs of a run.
 pub struct Programs {
     seed: u64,
     logs: PathBuf,
     progress: Arc<Progress>,
-    /// Processes of each program of a node, where the node has a pool.
+    /// Processes of each program of a node.
     processes: BTreeMap<String, u32>,
     running: Mutex<Vec<Arc<CommandPool>>>,
 }
@@ -28,13 +57,8 @@ pub struct Programs {
 impl Programs {
     /// None yet; nodes start them when they are built.
     pub fn new(plan: &Plan, folder: &RunFolder, progress: &Arc<Progress>) -> Result<Self> {
-        let mut processes = BTreeMap::new();
-        for node in &plan.nodes {
-            let contract = node.load(KINDS)?.contract();
-            if let Some(pool) = contract.used(Target::Pool).and_then(|name| plan.pools.get(name)) {
-                processes.insert(node.name.clone(), u32::try_from(pool.workers()).unwrap_or(u32::MAX));
-            }
-        }
+        let planned = planned(plan)?.into_iter();
+        let processes = planned.map(|program| (program.node, program.processes)).collect();
         Ok(Self {
             seed: plan.run.seed,
             logs: folder.logs(),

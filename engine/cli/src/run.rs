@@ -42,7 +42,7 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Result<Data> {
         return Ok(Data::default());
     }
     let reading = ReadingProgress::default();
-    let data = load_data(
+    let mut data = load_data(
         pipeline,
         &mut outcome.sources,
         &mut outcome.diagnostics,
@@ -51,7 +51,7 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Result<Data> {
     if world {
         let seed = pipeline.run.as_ref().map_or(0, |run| run.seed);
         let call = dry_caller(seed)?;
-        try_programs(pipeline, &data, &call, &mut outcome.diagnostics);
+        data.programs = try_programs(pipeline, &data, &call, &mut outcome.diagnostics);
     }
     Ok(data)
 }
@@ -81,7 +81,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
         output::error(&tally_line(tally));
     }
     if arguments.dry_run {
-        output::print(&crate::plan::text(&plan))?;
+        output::print(&crate::plan::text(&plan)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -122,11 +122,12 @@ async fn execute(
     for (model, tokenizer) in &data.tokenizers {
         fingerprints.insert(format!("tokenizer of {model}"), tokenizer.fingerprint());
     }
-    let identity = |versions| Identity {
+    let programs = data.programs.clone();
+    let identity = |versions: BTreeMap<String, String>| Identity {
         plan_hash: plan.hash(),
         data_fingerprints: fingerprints.clone(),
         threads: threads(&plan),
-        versions,
+        versions: versions.into_iter().chain(programs.clone()).collect(),
     };
     if let Some(checkpoint) = &start.checkpoint {
         // What is refused is refused before anything is started; versions are known only then.

@@ -1,5 +1,6 @@
 //! RL1120 to RL1124: programs that judge. Whether they are there, and, with a row of the data, whether they work.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use jsonschema::error::ValidationErrorKind;
@@ -160,7 +161,14 @@ fn looks_like_a_script(word: &str) -> bool {
 }
 
 /// Calls each program once, with a row that it would judge.
-pub fn check_calls(pipeline: &Pipeline, data: &Data, call: &Call<'_>, diagnostics: &mut Diagnostics) {
+/// Returns what each calls itself, and its version, by `program of NODE`.
+pub fn check_calls(
+    pipeline: &Pipeline,
+    data: &Data,
+    call: &Call<'_>,
+    diagnostics: &mut Diagnostics,
+) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
     for used in used(pipeline) {
         let range = used.range(&["run"]);
         let told = |found: &Diagnostic| found.code == &codes::RL1120 && found.primary.range == range;
@@ -190,6 +198,16 @@ pub fn check_calls(pipeline: &Pipeline, data: &Data, call: &Call<'_>, diagnostic
             .map(|ready| config_faults(&used, ready))
             .unwrap_or_default();
         if let Some(ready) = &tried.ready {
+            let inner = used
+                .command
+                .keys
+                .iter()
+                .filter(|key| !matches!(key.as_str(), "judge" | "command"));
+            let place: Vec<&str> = std::iter::once(used.node.name.as_str())
+                .chain(inner.map(String::as_str))
+                .collect();
+            let version = format!("{} {}", ready.name, ready.version);
+            versions.insert(format!("program of {}", place.join(".")), version.trim().to_owned());
             columns(&used, ready, &samplers, diagnostics);
         }
         if !faults.is_empty() {
@@ -225,6 +243,7 @@ pub fn check_calls(pipeline: &Pipeline, data: &Data, call: &Call<'_>, diagnostic
         }
         diagnostics.push(diagnostic);
     }
+    versions
 }
 
 /// A row that the program would judge: one of its source, where it stands in a route.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rlpipe_core::data::Score;
@@ -21,6 +22,8 @@ use super::answer::counted;
 use super::log::Log;
 use super::program::{Failure, Fault, Program};
 
+/// A process that is asked to end has this long.
+const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Failures of processes that are shown one by one.
 const SHOWN_FAILURES: usize = 20;
 
@@ -76,9 +79,11 @@ impl CommandPool {
     pub async fn shutdown(&self) {
         self.queue.close("it was shut down");
         let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
-        for slot in slots {
-            // One that was dropped has killed its process.
-            let _ = slot.await;
+        for mut slot in slots {
+            if tokio::time::timeout(SHUTDOWN_WITHIN, &mut slot).await.is_err() {
+                // It starts a process, or waits for an answer that nobody wants any more; with its task goes the process.
+                slot.abort();
+            }
         }
     }
 }

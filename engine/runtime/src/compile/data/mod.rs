@@ -43,6 +43,8 @@ pub struct Data {
     pub fingerprints: BTreeMap<String, String>,
     /// What became of the rows of each data set.
     pub tallies: Vec<Tally>,
+    /// What programs that judge say of themselves, once they were tried with a row.
+    pub programs: BTreeMap<String, String>,
 }
 
 /// What became of the rows of a data set.
