@@ -12,7 +12,6 @@ use serde_json::Value;
 const LOOKED_UP: &[&str] = &["initial_weights", "type"];
 /// Settings that have one value in this version: any other is refused when they are decoded.
 const ONE_VALUE: &[&str] = &[
-    "architecture",
     "cpu_offload",
     "expert",
     "loop",
