@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dependencies;
+mod documents;
 mod plugin;
 mod properties;
 mod reference;

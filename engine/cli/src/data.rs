@@ -32,8 +32,8 @@ impl ReadingProgress {
         self.shown.set(Instant::now());
         let percent = 100 * done / total.max(1);
         output::error(&format!(
-            "reading `{dataset}`: {percent} % of {:.1} GB\n",
-            total as f64 / 1e9
+            "reading `{dataset}`: {percent} % of {:.1} MB\n",
+            total as f64 / 1e6
         ));
     }
 }

@@ -14,7 +14,10 @@ use super::needs::Needs;
 use super::raw::{RawPrompt, RawRow, RawTruth};
 use super::roles::Roles;
 use crate::compile::datasets::Templates;
+use crate::compile::read::quoted;
 
+/// Columns of a row that a note names.
+const SHOWN_COLUMNS: usize = 8;
 /// What a row is.
 const ROW_HELP: &str = "a row is a JSON object on one line: `{\"prompt\": \"...\"}` and what else is needed of it";
 
@@ -115,12 +118,27 @@ impl Recipe {
             } else {
                 "the row, mapped,"
             };
+            let note = self.how_to_map(columns);
             RowFault::new(
                 &codes::RL1002,
                 format!("{which} is not as it must be: {error}"),
-                Some(ROW_HELP),
+                Some(note.as_deref().unwrap_or(ROW_HELP)),
             )
         })
+    }
+
+    /// For a row without `prompt`, what `map` could make one of.
+    fn how_to_map(&self, columns: &Map<String, Value>) -> Option<String> {
+        if !self.templates.map.is_empty() || columns.contains_key("prompt") {
+            return None;
+        }
+        let (text, _) = columns.iter().find(|(_, value)| value.is_string())?;
+        let names: Vec<&str> = columns.keys().take(SHOWN_COLUMNS).map(String::as_str).collect();
+        let more = if columns.len() > names.len() { ", ..." } else { "" };
+        Some(format!(
+            "the row has {}{more}; `map` makes a prompt of them, such as `map: {{ prompt: \"{{{{ {text} }}}}\" }}`",
+            quoted(&names)
+        ))
     }
 
     /// What a row that passes gives the chat template beside its messages: tools and documents.
