@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::added::{self, Added};
 use crate::{ChatTemplateChoice, TextError};
 
 const NAME_A_TEMPLATE: &str = "name a file with a chat template (Jinja) in the model's `chat_template`";
@@ -20,6 +21,10 @@ pub(crate) struct Folder {
     pub template: Option<(PathBuf, String)>,
     /// `bos_token`, `eos_token`, ... to their text: what a template sees as variables.
     pub special_tokens: BTreeMap<String, String>,
+    /// Tokens beside those of `tokenizer.json`, by the file that has them.
+    pub added: Vec<(PathBuf, Vec<Added>)>,
+    /// Texts that are special tokens without a name.
+    pub more_special: Vec<String>,
     /// The ids that end a generation as the model's configuration lists them, and the file that does.
     pub stop_ids: Option<(PathBuf, Vec<u32>)>,
 }
@@ -36,8 +41,25 @@ impl Folder {
         let map = optional(&map_path)?.map_or(Ok(Value::Null), |text| parse(&map_path, &text))?;
         let mut special_tokens = named_tokens(&map_path, &map)?;
         special_tokens.append(&mut named_tokens(&config_path, &config)?);
+        for (name, text) in config["extra_special_tokens"].as_object().into_iter().flatten() {
+            if let Some(text) = text.as_str() {
+                special_tokens.entry(name.clone()).or_insert_with(|| text.to_owned());
+            }
+        }
+        let lists = [
+            &config["additional_special_tokens"],
+            &config["extra_special_tokens"],
+            &map["additional_special_tokens"],
+        ];
+        let list_path = path.join("added_tokens.json");
+        let list = optional(&list_path)?.map_or(Ok(Value::Null), |text| parse(&list_path, &text))?;
         Ok(Folder {
             tokenizer,
+            added: vec![
+                (config_path.clone(), added::decoder(&config_path, &config)?),
+                (list_path.clone(), added::list(&list_path, &list)?),
+            ],
+            more_special: lists.into_iter().flat_map(added::texts).collect(),
             template: match &choice.file {
                 Some(file) => Some((file.clone(), require(file, NAME_A_TEMPLATE)?)),
                 None => template(path, &config_path, &config)?,

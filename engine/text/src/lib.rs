@@ -3,6 +3,7 @@
 //! [`Tokenizer::load`] reads a Hugging Face folder, [`init_folder`] writes one for a small model from nothing.
 //! Left out: clean-up of spaces after decoding.
 
+mod added;
 mod bytes;
 mod columns;
 mod error;

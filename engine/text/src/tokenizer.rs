@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 use tokenizers::models::ModelWrapper;
 
+use crate::added;
 use crate::bytes::TokenBytes;
 use crate::folder::{Folder, malformed};
 use crate::template::ChatTemplate;
@@ -49,9 +50,17 @@ impl Tokenizer {
             .with_truncation(None)
             .map_err(|error| malformed(&tokenizer_path, error.to_string()))?;
         tokenizer.with_padding(None);
+        for (path, added) in &files.added {
+            added::add(&mut tokenizer, path, added, &[])?;
+        }
+        let config_path = folder.join("tokenizer_config.json");
+        // A named token that there is none of is a fault where it is needed, and told there.
+        let named = files.special_tokens.values();
+        let named = named.filter(|text| tokenizer.token_to_id(text).is_some()).cloned();
+        let special: Vec<String> = named.chain(files.more_special.iter().cloned()).collect();
+        added::add(&mut tokenizer, &config_path, &[], &special)?;
 
         let vocabulary_size = vocabulary_size(&tokenizer);
-        let config_path = folder.join("tokenizer_config.json");
         let special_id = |name: &str| match files.special_tokens.get(name) {
             None => Ok(None),
             Some(text) => tokenizer.token_to_id(text).map(Some).ok_or_else(|| {
@@ -333,6 +342,14 @@ fn fingerprint(files: &Folder, choice: &ChatTemplateChoice, stop_ids: &[u32], eo
     add(files.template.as_ref().map_or("", |(_, source)| source));
     for (name, text) in &files.special_tokens {
         add(name);
+        add(text);
+    }
+    for (_, added) in &files.added {
+        for added in added {
+            add(&format!("{:?}", added.token));
+        }
+    }
+    for text in &files.more_special {
         add(text);
     }
     if !choice.variables.is_empty() {

@@ -391,3 +391,82 @@ proptest! {
         prop_assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
     }
 }
+
+/// What transformers' fast tokenizers add when they load a folder: without it a control token would become pieces, and the
+/// prompt one that the model has never seen.
+#[test]
+fn tokens_that_stand_beside_the_tokenizer_are_tokens() {
+    let (folder, plain) = written(characters(SUMS));
+    let (config, next) = ("tokenizer_config.json", plain.vocabulary_size() as u32);
+    let think = json!({"content": "<think>", "special": false, "normalized": false});
+    let load = || Tokenizer::load(folder.path()).unwrap();
+    set(
+        folder.path(),
+        config,
+        "added_tokens_decoder",
+        json!({ next.to_string(): think }),
+    );
+    assert_eq!(load().encode("1<think>2").unwrap(), [4, next, 5]);
+    assert_eq!(load().decode(&[4, next], true).unwrap(), "1<think>");
+    assert_ne!(load().fingerprint(), plain.fingerprint());
+
+    // An id that cannot be kept is no guess.
+    set(
+        folder.path(),
+        config,
+        "added_tokens_decoder",
+        json!({ (next + 3).to_string(): think }),
+    );
+    assert!(
+        load_error(folder.path()).contains("`<think>` has the id"),
+        "{}",
+        load_error(folder.path())
+    );
+
+    set(folder.path(), config, "added_tokens_decoder", Value::Null);
+    set(folder.path(), config, "additional_special_tokens", json!(["<|tool|>"]));
+    assert_eq!(load().encode("1<|tool|>").unwrap(), [4, next]);
+    assert_eq!(
+        load().decode(&[4, next], true).unwrap(),
+        "1",
+        "special ones are no text"
+    );
+
+    set(folder.path(), config, "additional_special_tokens", Value::Null);
+    fs::write(
+        folder.path().join("added_tokens.json"),
+        json!({ "<x>": next }).to_string(),
+    )
+    .unwrap();
+    assert_eq!(load().encode("<x>").unwrap(), [next]);
+}
+
+#[test]
+fn flags_beside_the_tokenizer_count_and_named_tokens_are_special() {
+    let (folder, plain) = written(characters(SUMS));
+    let end = plain.eos_id();
+    let entry = json!({"content": "<|end|>", "special": true, "normalized": false, "rstrip": true});
+    set(
+        folder.path(),
+        "tokenizer_config.json",
+        "added_tokens_decoder",
+        json!({ end.to_string(): entry }),
+    );
+    let strips = Tokenizer::load(folder.path()).unwrap();
+    assert_eq!(strips.encode("<|end|> 1").unwrap(), [end, 4]);
+    assert_eq!(plain.encode("<|end|> 1").unwrap().len(), 3);
+
+    set(
+        folder.path(),
+        "tokenizer_config.json",
+        "added_tokens_decoder",
+        Value::Null,
+    );
+    let mut file = read(folder.path(), "tokenizer.json");
+    for token in file["added_tokens"].as_array_mut().unwrap() {
+        token["special"] = json!(false);
+    }
+    fs::write(folder.path().join("tokenizer.json"), file.to_string()).unwrap();
+    let named = Tokenizer::load(folder.path()).unwrap();
+    assert_eq!(named.decode(&[4, end], true).unwrap(), "1");
+}
