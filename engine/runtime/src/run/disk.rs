@@ -80,14 +80,21 @@ pub fn copy_texts(model: &Path, template: Option<&Path>, target: &Path) -> Resul
             .and_then(|extension| extension.to_str())
             .unwrap_or_default();
         if path.is_file() && !name.ends_with(".index.json") && !weights.contains(&extension) {
-            fs::copy(&path, target.join(&name)).named("copy", &path)?;
+            copy_content(&path, &target.join(&name))?;
         }
     }
     if let Some(template) = template {
         // It goes before one in `tokenizer_config.json`.
-        fs::copy(template, target.join("chat_template.jinja")).named("copy", template)?;
+        copy_content(template, &target.join("chat_template.jinja"))?;
     }
     Ok(())
+}
+
+/// Copies what a file holds and not its mode: a model folder may be read-only, and copies of it are written again.
+fn copy_content(from: &Path, to: &Path) -> Result<(), RunError> {
+    let content = fs::read(from).named("read", from)?;
+    let wanted = content.len() as u64;
+    fs::write(to, content).map_err(|source| RunError::io("write", to, Some(wanted), source))
 }
 
 /// Lets a model's `config.json` say in which type its weights were written. Older versions of transformers read
@@ -265,6 +272,29 @@ mod tests {
         assert_eq!(step_of("step-12.marks.jsonl"), Some(12));
         assert_eq!(step_of(".step-12.partial"), None);
         assert_eq!(step_of("step-x.jsonl"), None);
+    }
+
+    #[test]
+    fn texts_of_a_read_only_model_can_be_written_again() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folders = tempfile::tempdir().unwrap();
+        let (source, export) = (folders.path().join("model"), folders.path().join("export"));
+        model(&source);
+        let other = folders.path().join("other.jinja");
+        fs::write(&other, "other").unwrap();
+        let texts = names(&source).unwrap().into_iter().map(|name| source.join(name));
+        for path in texts.chain([other.clone()]) {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+        }
+        make_folder(&export).unwrap();
+        copy_texts(&source, Some(&other), &export).unwrap();
+        // Root may write to any file, so the mode is looked at too.
+        for name in names(&export).unwrap() {
+            let mode = fs::metadata(export.join(&name)).unwrap().permissions().mode();
+            assert_ne!(mode & 0o200, 0, "{name}: {mode:o}");
+        }
+        name_dtype(&export.join("config.json"), ExportDtype::Bfloat16).unwrap();
     }
 
     #[test]

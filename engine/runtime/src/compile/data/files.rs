@@ -73,6 +73,7 @@ impl DataFile {
 pub fn list(path: &Path, format: DatasetFormat) -> Result<Vec<PathBuf>, String> {
     let cannot = |error: std::io::Error| format!("cannot read `{}`: {error}", path.display());
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
+        check_regular(path)?;
         return Ok(vec![path.to_owned()]);
     }
     let endings: &[&str] = match format {
@@ -87,7 +88,7 @@ pub fn list(path: &Path, format: DatasetFormat) -> Result<Vec<PathBuf>, String> 
             .extension()
             .and_then(|ending| ending.to_str())
             .is_some_and(|ending| endings.contains(&ending));
-        if fits && file.is_file() {
+        if fits {
             found.push(file);
         }
     }
@@ -100,7 +101,31 @@ pub fn list(path: &Path, format: DatasetFormat) -> Result<Vec<PathBuf>, String> 
         ));
     }
     found.sort();
+    found.iter().try_for_each(|file| check_regular(file))?;
     Ok(found)
+}
+
+/// Says why a path is no regular file, links followed: of another, such as a pipe, reading could wait forever.
+fn check_regular(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(metadata) => Err(format!(
+            "cannot read `{shown}`: it is {}, not a regular file; put a file in its place, or take it away",
+            if metadata.is_dir() {
+                "a folder"
+            } else {
+                "a pipe, a socket or a device"
+            }
+        )),
+        Err(error) => Err(match std::fs::read_link(path) {
+            Ok(target) => format!(
+                "cannot read `{shown}`: it is a link to `{}`: {error}; fetch the file again, or take the link away",
+                target.display()
+            ),
+            Err(_) => format!("cannot read `{shown}`: {error}"),
+        }),
+    }
 }
 
 /// Whether a file is Parquet.

@@ -155,7 +155,7 @@ fn small(pipeline: &Pipeline, data: &Data, diagnostics: &mut Diagnostics) {
         let (Some(rows), Some(first)) = (rows, samplers.first()) else {
             continue;
         };
-        let rows: u64 = rows.into_iter().sum();
+        let rows = rows.into_iter().fold(0, u64::saturating_add);
         if rows < u64::from(prompts_per_step) {
             let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             diagnostics.push(
@@ -194,7 +194,7 @@ pub fn steps_of_epochs(pipeline: &Pipeline, data: &Data, epochs: u64) -> Option<
         .collect();
     let [sampler] = samplers.as_slice() else { return None };
     let rows = data.rows.get(&pipeline.nodes[*sampler].name)?.count();
-    Some((rows * epochs / prompts_per_step).max(1))
+    Some((rows.saturating_mul(epochs) / prompts_per_step).max(1))
 }
 
 fn tokenizer(

@@ -19,10 +19,40 @@ pub fn spool(path: &Path) -> Result<File, String> {
     let spool = tempfile::tempfile().map_err(|error| no_temporary_file(&error))?;
     let mut writer = BufWriter::with_capacity(1 << 18, spool);
     for row in rows {
-        let row = row.map_err(|error| cannot(&error))?.to_json_value();
+        let row = object(&row.map_err(|error| cannot(&error))?);
         writeln!(writer, "{row}").map_err(|error| no_temporary_file(&error))?;
     }
     writer.into_inner().map_err(|error| no_temporary_file(error.error()))
+}
+
+/// A row, or a group of a row's columns, as JSON.
+#[cfg(feature = "parquet")]
+fn object(row: &parquet::record::Row) -> serde_json::Value {
+    row.get_column_iter()
+        .map(|(name, field)| (name.clone(), value(field)))
+        .collect()
+}
+
+/// What a column holds as JSON. Many writers leave out that bytes are text, and as Base64 they would be another prompt;
+/// bytes that are no UTF-8, such as an image, are Base64.
+#[cfg(feature = "parquet")]
+fn value(field: &parquet::record::Field) -> serde_json::Value {
+    use parquet::record::Field;
+    use serde_json::Value;
+
+    match field {
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).map_or_else(|_| field.to_json_value(), Value::from),
+        Field::Group(row) => object(row),
+        Field::ListInternal(list) => list.elements().iter().map(value).collect(),
+        Field::MapInternal(map) => {
+            let entries = map.entries().iter().map(|(key, entry)| match value(key) {
+                Value::String(key) => (key, value(entry)),
+                key => (key.to_string(), value(entry)),
+            });
+            entries.collect()
+        }
+        other => other.to_json_value(),
+    }
 }
 
 /// Says that this build has no Parquet.

@@ -44,7 +44,7 @@ pub enum Made {
 pub struct Recipe {
     /// The data set's name: its key in `datasets`, or the sampler's.
     pub dataset: String,
-    /// The `data_source` of rows that have none.
+    /// The `data_source` of rows that have none, or an empty one.
     pub data_source: String,
     pub needs: Needs,
     pub over_long: OverLong,
@@ -149,7 +149,8 @@ impl Recipe {
 
     fn row(&self, raw: RawRow, columns: Map<String, Value>, number: u64) -> Result<Made, RowFault> {
         let prompt = messages(raw.prompt)?;
-        let data_source = raw.data_source.unwrap_or_else(|| self.data_source.clone());
+        let own = raw.data_source.filter(|source| !source.is_empty());
+        let data_source = own.unwrap_or_else(|| self.data_source.clone());
         for (judger, sources) in &self.needs.judged_sources {
             if !sources.contains(&data_source) {
                 let known: Vec<String> = sources.iter().map(|name| format!("`{name}`")).collect();

@@ -23,9 +23,20 @@ pub struct Part {
     pub drawn_by: Option<Seed>,
 }
 
-/// `count * ratio`, cut to a whole number.
+/// More rows than these are not used of a data set: up to here every whole number is one of floating point.
+const MOST_USED: u64 = 1 << f64::MANTISSA_DIGITS;
+
+/// `count * ratio`, cut to a whole number. What misses a whole number by no more than binary fractions do is that
+/// number: 0.29 of 100 rows are 29.
 pub fn used(count: u64, ratio: f64) -> u64 {
-    (count as f64 * ratio) as u64
+    let product = (count as f64 * ratio).min(MOST_USED as f64);
+    let near = product.round();
+    let whole = if near - product <= (product * f64::EPSILON).max(0.5e-9) {
+        near
+    } else {
+        product.floor()
+    };
+    whole as u64
 }
 
 impl Part {
@@ -92,7 +103,7 @@ pub struct StoredRows {
 
 impl Rows for StoredRows {
     fn count(&self) -> u64 {
-        self.parts.iter().map(|part| part.used).sum()
+        self.parts.iter().map(|part| part.used).fold(0, u64::saturating_add)
     }
 
     fn row(&self, index: u64) -> Result<Arc<Row>, ServiceError> {
@@ -108,5 +119,30 @@ impl Rows for StoredRows {
 
     fn data_sources(&self) -> &[String] {
         &self.data_sources
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_that_of_the_decimal_number() {
+        for (count, ratio, wanted) in [
+            (100, 0.29, 29),
+            (100, 1.15, 115),
+            (1_000_000_000, 0.29, 290_000_000),
+            (10, 0.39, 3),
+            (10, 0.399_999, 3),
+            (3, 1.0 / 3.0, 1),
+            (10, 0.05, 0),
+            (7, 1.0, 7),
+            (0, 2.0, 0),
+            (1, 1e-12, 0),
+            (3, 1e300, MOST_USED),
+            (3, f64::MAX, MOST_USED),
+        ] {
+            assert_eq!(used(count, ratio), wanted, "{ratio} of {count}");
+        }
     }
 }

@@ -191,7 +191,7 @@ fn what_is_left_out_is_counted_by_reason() {
     assert_eq!(rows.row(1).unwrap().line, 3);
 }
 
-/// XTuner's: `int(len * ratio)` rows of those that pass, whole passes first; of an incomplete one a drawn part, or with
+/// As XTuner takes them, but for binary fractions: `len * ratio` rows, rounded down, of those that pass, whole passes first; of an incomplete one a drawn part, or with
 /// a sampler that goes in order the leading rows.
 #[test]
 fn a_ratio_takes_a_part_or_repeats() {
@@ -236,6 +236,20 @@ fn a_ratio_takes_a_part_or_repeats() {
 }
 
 #[test]
+fn huge_ratios_add_up() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "rows.jsonl", (0..3).map(sum));
+    let huge = "{ path: rows.jsonl, sample_ratio: 1.0e+300 }";
+    let (rows, _) = rows(
+        folder.path(),
+        &format!("datasets: {{ a: {huge}, b: {huge} }}, shuffle: false"),
+    );
+    assert_eq!(rows.count(), 1 << 54);
+    assert_eq!(rows.row(rows.count() - 1).unwrap().dataset, "b");
+    assert!(rows.row(rows.count()).is_err());
+}
+
+#[test]
 fn several_data_sets_are_one_with_their_names_as_sources() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "a.jsonl", (0..3).map(sum));
@@ -277,6 +291,73 @@ fn several_data_sets_are_one_with_their_names_as_sources() {
     assert_eq!(rows.data_sources(), ["folder", "own", "small"]);
     let names: Vec<&String> = data.fingerprints.keys().collect();
     assert_eq!(names, ["prompts.folder", "prompts.small"]);
+}
+
+/// As in a download cache from which a file was deleted: the rest alone would be another data set.
+#[test]
+fn what_is_named_like_a_file_and_is_none_is_not_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let parts = folder.path().join("parts");
+    std::fs::create_dir_all(parts.join("inner")).unwrap();
+    write(&parts, "1.jsonl", (0..2).map(sum));
+    write(&parts, "blob", (2..4).map(sum));
+    std::os::unix::fs::symlink("blob", parts.join("2.jsonl")).unwrap();
+    let settings = "dataset: { path: parts }, shuffle: false";
+    assert_eq!(rows(folder.path(), settings).0.count(), 4);
+
+    std::fs::remove_file(parts.join("blob")).unwrap();
+    let faulty = |what: &str| {
+        let (data, outcome) = read(folder.path(), settings);
+        let said = said(&outcome);
+        let start = format!(
+            "RL1001: cannot read `{}`: it is {what}",
+            parts.join("2.jsonl").display()
+        );
+        assert!(said.len() == 1 && said[0].starts_with(&start), "{said:?}");
+        assert!(data.rows.is_empty());
+    };
+    faulty("a link to `blob`: ");
+    std::fs::remove_file(parts.join("2.jsonl")).unwrap();
+    std::os::unix::fs::symlink("inner", parts.join("2.jsonl")).unwrap();
+    faulty("a folder, not a regular file");
+}
+
+#[test]
+fn a_pipe_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("rows.jsonl");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (_, outcome) = read(folder.path(), "dataset: { path: rows.jsonl }");
+    let said = said(&outcome);
+    let start = format!("RL1001: cannot read `{}`: it is a pipe", pipe.display());
+    assert!(said.len() == 1 && said[0].starts_with(&start), "{said:?}");
+}
+
+#[test]
+fn an_empty_source_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |source: Value| {
+        let mut row = sum(1);
+        row["data_source"] = source;
+        row
+    };
+    write(
+        folder.path(),
+        "a.jsonl",
+        ["".into(), Value::Null, "own".into()].map(row),
+    );
+    let (named, _) = rows(folder.path(), "datasets: { small: { path: a.jsonl } }, shuffle: false");
+    let found = |rows: &dyn Rows| [0, 1, 2].map(|index| rows.row(index).unwrap().data_source.clone());
+    assert_eq!(found(&*named), ["small", "small", "own"]);
+    assert_eq!(named.data_sources(), ["own", "small"]);
+    let (unnamed, _) = rows(folder.path(), "dataset: { path: a.jsonl }, shuffle: false");
+    assert_eq!(found(&*unnamed), ["", "", "own"]);
 }
 
 #[test]
@@ -451,6 +532,46 @@ mod parquet {
         }
         assert_eq!(rows.row(1).unwrap().prompt[0].role(), "system");
         assert_eq!(rows.data_sources(), ["größer", "sums"]);
+    }
+
+    /// A file with one group, `extra`, and columns of bytes that are not said to be text.
+    fn write_bytes(path: &Path, prompts: &[&[u8]], notes: &[&[u8]]) {
+        use ::parquet::data_type::{ByteArray, ByteArrayType};
+        use ::parquet::file::writer::SerializedFileWriter;
+        use ::parquet::schema::parser::parse_message_type;
+
+        let schema = "message rows { required binary prompt; required group extra { required binary note; } }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let file = std::fs::File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        for values in [prompts, notes] {
+            let values: Vec<ByteArray> = values.iter().map(|value| value.to_vec().into()).collect();
+            let mut column = group.next_column().unwrap().unwrap();
+            column
+                .typed::<ByteArrayType>()
+                .write_batch(&values, None, None)
+                .unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn bytes_that_are_text_are_taken_as_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.parquet");
+        let settings = "dataset: { path: rows.parquet, map: { ground_truth: \"1\" } }, shuffle: false";
+        let prompts: [&[u8]; 2] = [b"1+1=", "größer?".as_bytes()];
+        write_bytes(&path, &prompts, &[b"a", b"b"]);
+        let (drawn, _) = rows(folder.path(), settings);
+        assert_eq!(texts(&*drawn), ["1+1=", "größer?"]);
+        assert_eq!(drawn.row(1).unwrap().columns["extra"], json!({ "note": "b" }));
+
+        write_bytes(&path, &prompts, &[b"a", b"\xff"]);
+        let (drawn, _) = rows(folder.path(), settings);
+        assert_eq!(drawn.row(1).unwrap().columns["extra"], json!({ "note": "/w==" }));
     }
 
     #[test]
