@@ -105,6 +105,8 @@ pub struct Process {
     child: Child,
     /// How it ended, once it was waited for.
     exit: Option<Exit>,
+    /// Whether all of its group was killed after its end; the id may be someone else's since.
+    is_rest_killed: bool,
     /// Keeps the thread that forked the child, and the guard that must forget it.
     spawner: Option<Spawner>,
 }
@@ -118,6 +120,7 @@ impl Process {
             id,
             child,
             exit: None,
+            is_rest_killed: false,
             spawner: None,
         })
     }
@@ -160,15 +163,19 @@ impl Process {
         }
     }
 
-    /// Kills what it left behind in its group, right after it was waited for.
-    pub fn kill_rest(&self) {
-        kill_group(self.id);
+    /// Kills what it left behind in its group, right after it was waited for. Nothing the second time.
+    pub fn kill_rest(&mut self) {
+        if !self.is_rest_killed {
+            kill_group(self.id);
+            self.is_rest_killed = self.child.id().is_none();
+        }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        // Also where it has ended by itself: a group lives as long as one process in it, and keeps its id so long.
+        self.kill_rest();
         if let Some(guard) = self.spawner.as_ref().and_then(|spawner| spawner.guard.as_ref()) {
             guard.forget(self.id);
         }

@@ -66,6 +66,25 @@ async fn what_a_program_started_goes_with_it() {
 }
 
 #[tokio::test]
+async fn what_a_program_left_behind_goes_when_it_is_dropped() {
+    for spawner in [Spawner::new().unwrap(), Spawner::guarded().unwrap()] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "sleep 7781 & echo $! > {}; exit 0",
+            folder.path().join("child").display()
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).stdin(Stdio::null());
+        let mut process = spawner.spawn(command).await.unwrap();
+        assert_eq!(process.wait().await.to_string(), "ended with exit code 0");
+        let child = noted(folder.path(), "child").await;
+        assert!(runs(&child));
+        drop(process);
+        until(|| (!runs(&child)).then_some(())).await;
+    }
+}
+
+#[tokio::test]
 async fn an_end_is_told_in_words() {
     let spawner = Spawner::new().unwrap();
     for (script, words) in [
