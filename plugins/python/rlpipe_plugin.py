@@ -16,7 +16,8 @@ traceback goes to standard error. `@reward(batch=True)` takes a list of samples 
 on its sample alone: which samples come together is chance.
 
 Everything runs in the main thread. There is no time-out here: rlpipe kills a process that takes too long and starts it
-again. Printing is harmless once this is imported: it goes to standard error, which is kept in the run's `logs/`.
+again. Printing is harmless once this is imported: it goes to standard error, which is kept in the run's `logs/`. Standard
+input is empty then: `input()` and child processes read nothing of rlpipe's messages.
 """
 
 import inspect
@@ -28,10 +29,15 @@ import traceback
 
 PROTOCOL = 1
 
+_questions = None
 _messages = None
 if os.environ.get("RLPIPE_PLUGIN"):
-    # Started by rlpipe: messages get a descriptor of their own, and whatever else is written to standard output, also by
-    # libraries and child processes, goes to standard error.
+    # Started by rlpipe: messages get descriptors of their own. Whatever else is written to standard output, also by
+    # libraries and child processes, goes to standard error; whatever else reads standard input finds its end.
+    _questions = os.fdopen(os.dup(0), "rb")
+    _nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(_nothing, 0)
+    os.close(_nothing)
     _messages = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -110,7 +116,7 @@ def run():
         name = os.path.basename(sys.argv[0])
         sys.exit("this script is started by rlpipe: `judge: { command: { run: [python3, ./%s] } }`" % name)
     config = {}
-    for line in sys.stdin.buffer:
+    for line in _questions:
         message = json.loads(line)
         if message["type"] == "start":
             if message["protocol"] != PROTOCOL:
@@ -148,16 +154,21 @@ def _guarded(call):
 
 def _failed(error):
     traceback.print_exc()
-    return {"error": "%s: %s" % (type(error).__name__, error)}
+    return {"error": _text("%s: %s" % (type(error).__name__, error))}
 
 
 def _fields(result):
     score = result if isinstance(result, Score) else Score(result)
     return {
         "reward": None if score.reward is None else _finite("reward", score.reward),
-        "parsed": None if score.parsed is None else str(score.parsed),
-        "parts": {str(name): _finite("part `%s`" % name, value) for name, value in score.parts.items()},
+        "parsed": None if score.parsed is None else _text(score.parsed),
+        "parts": {_text(name): _finite("part `%s`" % name, value) for name, value in score.parts.items()},
     }
+
+
+def _text(value):
+    """As text that can be sent: half of a surrogate pair alone, which no UTF-8 has, becomes a question mark."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _finite(what, value):

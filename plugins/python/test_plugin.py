@@ -83,6 +83,44 @@ run()
         for part in ["loading", "judging ab", "from a child", "Traceback", "ZeroDivisionError"]:
             self.assertIn(part, errors)
 
+    def test_messages_are_read_by_nobody_else(self):
+        judge = Judge(self.script("""
+import subprocess, sys
+from rlpipe_plugin import reward, run
+@reward
+def greedy(sample):
+    child = subprocess.run(["cat"], stdout=subprocess.PIPE, timeout=60).stdout
+    try:
+        typed = input()
+    except EOFError:
+        typed = ""
+    return len(child) + len(typed) + len(sys.stdin.read())
+run()
+"""))
+        # The second question waits already while the first is judged.
+        question = json.dumps({"type": "score", "id": 5, "samples": [sample("a")]}) + "\n"
+        judge.process.stdin.write(question * 2)
+        judge.process.stdin.flush()
+        for _ in range(2):
+            answer = json.loads(judge.process.stdout.readline())
+            self.assertEqual(answer["scores"], [{"reward": 0.0, "parsed": None, "parts": {}}])
+        self.assertEqual(judge.end()[0], "")
+
+    def test_lone_surrogates_are_replaced(self):
+        judge = Judge(self.script("""
+from rlpipe_plugin import Score, reward, run
+@reward
+def half(sample):
+    if sample.response == "raise":
+        raise ValueError("no \\ud800")
+    return Score(1.0, parsed="a\\udfff", parts={"p\\ud800": 2})
+run()
+"""))
+        parsed, error = judge.scores(sample("a"), sample("raise"))
+        self.assertEqual(parsed, {"reward": 1.0, "parsed": "a?", "parts": {"p?": 2.0}})
+        self.assertEqual(error, {"error": "ValueError: no ?"})
+        judge.end()
+
     def test_none_abstains_and_batches_come_whole(self):
         judge = Judge(self.script("""
 from rlpipe_plugin import Score, reward, run
