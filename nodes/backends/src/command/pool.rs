@@ -2,7 +2,8 @@
 //!
 //! Groups wait in one queue; a process that is free takes as many whole groups as a message may have samples. What was in
 //! a message that failed is asked again, each sample alone in a fresh process: only a sample that fails there is to
-//! blame. So what a sample is given does not depend on its company.
+//! blame. So what a sample is given does not depend on its company, except where a program gives too few or too many
+//! scores: then no sample of the message is judged, and a run with such a program does not repeat.
 
 use std::collections::VecDeque;
 use std::io;
