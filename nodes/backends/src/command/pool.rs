@@ -2,12 +2,14 @@
 //!
 //! Groups wait in one queue; a process that is free takes as many whole groups as a message may have samples. What was in
 //! a message that failed is asked again, each sample alone in a fresh process: only a sample that fails there is to
-//! blame. So what a sample is given does not depend on its company, except where a program gives too few or too many
-//! scores: then no sample of the message is judged, and a run with such a program does not repeat.
+//! blame, and its failure is not counted as one of the process. So what a sample is given does not depend on its company,
+//! except where a program gives too few or too many scores: then no sample of the message is judged, and a run with such a
+//! program does not repeat.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +48,8 @@ pub struct PoolSettings {
 pub struct CommandPool {
     queue: Arc<Queue>,
     slots: Mutex<Vec<JoinHandle<()>>>,
+    /// How many groups it was given.
+    groups: AtomicU64,
 }
 
 impl CommandPool {
@@ -67,12 +71,14 @@ impl CommandPool {
                 notice: settings.notice.clone(),
                 failures: failures.clone(),
                 in_a_row: 0,
+                blamed: None,
             };
             slots.push(tokio::spawn(slot.run()));
         }
         Ok(Self {
             queue,
             slots: Mutex::new(slots),
+            groups: AtomicU64::new(0),
         })
     }
 
@@ -100,11 +106,12 @@ impl Drop for CommandPool {
 #[async_trait]
 impl CommandJudge for CommandPool {
     async fn score(&self, samples: Vec<Sample>) -> Result<Vec<Result<Score, String>>, ServiceError> {
+        let group = self.groups.fetch_add(1, Ordering::Relaxed);
         let (jobs, answers): (Vec<Job>, Vec<_>) = samples
             .into_iter()
             .map(|sample| {
                 let (reply, answer) = oneshot::channel();
-                (Job { sample, reply }, answer)
+                (Job { sample, group, reply }, answer)
             })
             .unzip();
         self.queue.put(jobs)?;
@@ -143,6 +150,8 @@ fn log_name(node: &str, keys: &[String], number: u32) -> String {
 /// A sample, and who waits for its score.
 struct Job {
     sample: Sample,
+    /// Which group it is of.
+    group: u64,
     reply: oneshot::Sender<Result<Score, String>>,
 }
 
@@ -248,6 +257,8 @@ struct Slot {
     failures: Arc<Mutex<usize>>,
     /// Failures of this place since its last answer.
     in_a_row: u32,
+    /// The group whose message failed last, if it was alone in it: its other pieces do not count again.
+    blamed: Option<u64>,
 }
 
 impl Slot {
@@ -302,8 +313,15 @@ impl Slot {
             }
             Err(fault) => fault,
         };
+        let group = only_group(&jobs);
+        let is_blamed = group.is_some() && group == self.blamed;
+        self.blamed = group;
         let again = format!("; {} judged again, one by one", counted(jobs.len(), "sample"));
-        self.failed(program.take(), fault, &again).await?;
+        if is_blamed {
+            self.excused(program.take(), fault, &again).await;
+        } else {
+            self.failed(program.take(), fault, &again).await?;
+        }
         for job in jobs {
             let fault = match self.running(program).await?.score(vec![job.sample.clone()]).await {
                 Ok(mut scores) => {
@@ -314,7 +332,8 @@ impl Slot {
                 }
                 Err(fault) => fault,
             };
-            let error = self.failed(program.take(), fault, "").await?;
+            // The sample's fault, not the process's: a row that no judge can bear must not end the run by itself.
+            let error = self.excused(program.take(), fault, "").await;
             let _ = job.reply.send(Err(error));
         }
         Some(())
@@ -328,6 +347,18 @@ impl Slot {
         };
         self.count(&failure, then)?;
         Some(failure.to_string())
+    }
+
+    /// The same for what its samples are to blame for: it is shown, and not counted.
+    async fn excused(&self, program: Option<Program>, fault: Fault, then: &str) -> String {
+        match program {
+            Some(program) => {
+                let failure = program.fail(fault).await;
+                self.show(&failure, then);
+                failure.to_string()
+            }
+            None => fault.to_string(),
+        }
     }
 
     /// Counts a failure; none where it was once too often.
@@ -346,6 +377,14 @@ impl Slot {
                 .close(&format!("`{node}`: the program `{run}` is of no use{often}: {failure}"));
             return None;
         }
+        self.show(failure, then);
+        Some(())
+    }
+
+    /// Says that the process is started again.
+    fn show(&self, failure: &Failure, then: &str) {
+        let node = &self.start.node;
+        let run = self.command.run.join(" ");
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         *failures += 1;
         let shown = *failures;
@@ -361,6 +400,11 @@ impl Slot {
                 "`{node}`: further failures of its programs are not shown; see `{log}`"
             ));
         }
-        Some(())
     }
+}
+
+/// The group that all of these are of, if there is one.
+fn only_group(jobs: &[Job]) -> Option<u64> {
+    let first = jobs.first()?.group;
+    jobs.iter().all(|job| job.group == first).then_some(first)
 }

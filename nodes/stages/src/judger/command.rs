@@ -36,7 +36,8 @@ pub struct Command {
     /// It has so long to become ready.
     #[serde(default = "a_minute")]
     start_timeout: TimeSpan,
-    /// The run ends when a process fails more often than this in a row, without an answer between.
+    /// The run ends when a process fails more often than this in a row, without an answer between. A response that
+    /// fails alone, after its message has failed, does not count.
     #[serde(default = "three")]
     max_restarts: u32,
     /// Names of environment variables that it is given beside `PATH`, `HOME`, the language, Python's, and other common
