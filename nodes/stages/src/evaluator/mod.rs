@@ -82,6 +82,8 @@ impl EvaluatorStage for Evaluator {
     fn evaluate(&self, groups: &[Group], failed: usize) -> Metrics {
         let rollouts: Vec<&Rollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
         let judged: Vec<f64> = rollouts.iter().filter_map(|rollout| rollout.reward()).collect();
+        let is_unjudged = |rollout: &&&Rollout| rollout.score.as_ref().is_some_and(|score| score.error.is_some());
+        let unjudged = rollouts.iter().filter(is_unjudged).count();
         let share = |test: &dyn Fn(&Rollout) -> bool| {
             mean(
                 &rollouts
@@ -93,14 +95,14 @@ impl EvaluatorStage for Evaluator {
         let mut metrics = Metrics::default();
         metrics.set(
             "accuracy",
-            mean(
+            measured(
                 &judged
                     .iter()
                     .map(|reward| f64::from(u8::from(*reward > self.correct_above)))
                     .collect::<Vec<_>>(),
             ),
         );
-        metrics.set("reward/mean", mean(&judged));
+        metrics.set("reward/mean", measured(&judged));
         metrics.set(
             "format_rate",
             share(&|rollout| rollout.score.as_ref().is_some_and(|score| score.parsed.is_some())),
@@ -120,10 +122,16 @@ impl EvaluatorStage for Evaluator {
         );
         metrics.set("groups", groups.len() as f64);
         metrics.set("groups_failed", failed as f64);
-        metrics.set("abstained", (rollouts.len() - judged.len()) as f64);
+        metrics.set("unjudged", unjudged as f64);
+        metrics.set("abstained", (rollouts.len() - judged.len() - unjudged) as f64);
         metrics.extend(self.by_source(groups));
         metrics
     }
+}
+
+/// The mean; of nothing it is not a number, as a 0 would look like one that was measured.
+fn measured(values: &[f64]) -> f64 {
+    if values.is_empty() { f64::NAN } else { mean(values) }
 }
 
 impl Evaluator {

@@ -64,7 +64,16 @@ fn what_failed_or_was_abstained_from_is_no_zero() {
         assert_eq!(evaluator("").evaluate(&judged, 7).get(name), wanted);
         assert_eq!(evaluator("").evaluate(&with_abstained, 0).get(name), wanted);
     }
-    assert!(evaluator("").evaluate(&[], 3).0.values().all(|value| value.is_finite()));
+    let mut unjudged = group(3, &[(&[4], None), (&[5], None)]);
+    unjudged.rollouts[0].score.as_mut().unwrap().error = Some("it died".to_owned());
+    for (groups, counts) in [(&[][..], [0.0, 0.0]), (&[unjudged][..], [1.0, 1.0])] {
+        let metrics = evaluator("").evaluate(groups, 3);
+        for (name, value) in &metrics.0 {
+            let is_measured = !matches!(name.as_str(), "accuracy" | "reward/mean");
+            assert_eq!(value.is_finite(), is_measured, "{name} is {value}");
+        }
+        assert_eq!(["unjudged", "abstained"].map(|name| metrics.get(name).unwrap()), counts);
+    }
 }
 
 /// Twenty answers to questions whose answer is 72, as small models give them.
