@@ -14,7 +14,9 @@ use crate::folder::malformed;
 #[derive(Debug, Clone)]
 pub(crate) struct Added {
     pub token: AddedToken,
-    pub id: Option<u32>,
+    pub id: u32,
+    /// The file has the id alone: of a token that `tokenizer.json` describes it knows nothing better.
+    pub is_bare: bool,
 }
 
 /// Entries of `added_tokens_decoder`: id to content and flags, in the order of the ids.
@@ -32,7 +34,8 @@ pub(crate) fn decoder(path: &Path, config: &Value) -> Result<Vec<Added>, TextErr
             .lstrip(flag("lstrip", false))
             .rstrip(flag("rstrip", false))
             .normalized(flag("normalized", !special));
-        added.push(Added { token, id: Some(id) });
+        let is_bare = false;
+        added.push(Added { token, id, is_bare });
     }
     added.sort_by_key(|added| added.id);
     Ok(added)
@@ -46,7 +49,8 @@ pub(crate) fn list(path: &Path, tokens: &Value) -> Result<Vec<Added>, TextError>
             return Err(malformed(path, format!("`{content}` has the id `{id}`, which is none")));
         };
         let token = AddedToken::from(content.as_str(), false);
-        added.push(Added { token, id: Some(id) });
+        let is_bare = true;
+        added.push(Added { token, id, is_bare });
     }
     added.sort_by_key(|added| added.id);
     Ok(added)
@@ -58,32 +62,33 @@ pub(crate) fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(text).collect()
 }
 
-/// Adds tokens, and makes `special` ones special; then every token has the id that its file gives it.
-pub(crate) fn add(
-    tokenizer: &mut tokenizers::Tokenizer,
-    path: &Path,
-    added: &[Added],
-    special: &[String],
-) -> Result<(), TextError> {
-    for Added { token, id } in added {
-        let known = tokenizer.token_to_id(&token.content);
-        let fault = |error: tokenizers::Error| malformed(path, error.to_string());
-        // Of a token that `tokenizer.json` describes, a bare list of ids knows nothing better.
-        if known.is_none() || path.ends_with("tokenizer_config.json") {
+/// Adds the tokens of a file; then each has the id that the file gives it.
+pub(crate) fn add(tokenizer: &mut tokenizers::Tokenizer, path: &Path, added: &[Added]) -> Result<(), TextError> {
+    for Added { token, id, is_bare } in added {
+        if !is_bare || tokenizer.token_to_id(&token.content).is_none() {
+            let fault = |error: tokenizers::Error| malformed(path, error.to_string());
             tokenizer.add_tokens([token.clone()]).map_err(fault)?;
         }
         let found = tokenizer.token_to_id(&token.content);
-        if found != *id {
+        if found != Some(*id) {
             let problem = format!(
-                "`{}` has the id {} there, but {} after `tokenizer.json`",
+                "`{}` has the id {id} there, but {} after `tokenizer.json`",
                 token.content,
-                id.unwrap_or_default(),
                 found.unwrap_or_default()
             );
             return Err(malformed(path, problem));
         }
     }
-    for text in special {
+    Ok(())
+}
+
+/// Makes these texts special tokens, with the flags that they have already.
+pub(crate) fn make_special(
+    tokenizer: &mut tokenizers::Tokenizer,
+    path: &Path,
+    texts: &[String],
+) -> Result<(), TextError> {
+    for text in texts {
         let described = tokenizer
             .token_to_id(text)
             .and_then(|id| tokenizer.get_added_tokens_decoder().get(&id).cloned());

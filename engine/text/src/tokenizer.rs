@@ -51,14 +51,14 @@ impl Tokenizer {
             .map_err(|error| malformed(&tokenizer_path, error.to_string()))?;
         tokenizer.with_padding(None);
         for (path, added) in &files.added {
-            added::add(&mut tokenizer, path, added, &[])?;
+            added::add(&mut tokenizer, path, added)?;
         }
         let config_path = folder.join("tokenizer_config.json");
         // A named token that there is none of is a fault where it is needed, and told there.
         let named = files.special_tokens.values();
         let named = named.filter(|text| tokenizer.token_to_id(text).is_some()).cloned();
         let special: Vec<String> = named.chain(files.more_special.iter().cloned()).collect();
-        added::add(&mut tokenizer, &config_path, &[], &special)?;
+        added::make_special(&mut tokenizer, &config_path, &special)?;
 
         let vocabulary_size = vocabulary_size(&tokenizer);
         let special_id = |name: &str| match files.special_tokens.get(name) {
