@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rlpipe_core::diagnostic::Severity;
-use rlpipe_runtime::compile::{Request, compile};
+use rlpipe_runtime::compile::{Request, compile, read_file};
 use rlpipe_stages::KINDS;
 use rlpipe_tests::project;
 
@@ -28,6 +28,7 @@ fn said(texts: &[&str]) -> Vec<String> {
         overrides: Vec::new(),
         environment: &|_| None,
         working_folder: folder.path().to_owned(),
+        read: &read_file,
         kinds: KINDS,
     });
     let errors = outcome

@@ -9,7 +9,7 @@ use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
 use rlpipe_core::kind::ByteSize;
 use rlpipe_core::plugin::{Sample, Tried};
 use rlpipe_core::services::JudgeCommand;
-use rlpipe_runtime::compile::{Machine, Outcome, Request, check_world_on, compile, load_data, try_programs};
+use rlpipe_runtime::compile::{Machine, Outcome, Request, check_world_on, compile, load_data, read_file, try_programs};
 use rlpipe_stages::KINDS;
 
 /// The project's folder.
@@ -54,6 +54,7 @@ pub fn compile_files(files: &[PathBuf], overrides: &[&str]) -> Outcome {
         overrides: overrides.iter().map(|argument| (*argument).to_owned()).collect(),
         environment: &shipped_environment,
         working_folder: project(),
+        read: &read_file,
         kinds: KINDS,
     })
 }
@@ -74,6 +75,7 @@ pub fn compile_text(folder: &Path, name: &str, text: &str) -> Outcome {
         overrides: Vec::new(),
         environment: &shipped_environment,
         working_folder: folder.to_owned(),
+        read: &read_file,
         kinds: KINDS,
     })
 }
@@ -210,6 +212,7 @@ impl Case {
             overrides: self.all_of("set").map(str::to_owned).collect(),
             environment: &|name| environment.get(name).map(|value| (*value).to_owned()),
             working_folder: folder.to_owned(),
+            read: &read_file,
             kinds: KINDS,
         });
         if let Some(pipeline) = &outcome.pipeline {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use rlpipe_core::diagnostic::{Fix, apply_fixes, render_concise, render_full, render_github, render_json};
 use rlpipe_core::document::{Format as SourceFormat, to_yaml};
-use rlpipe_runtime::compile::{Outcome, Request, compile, short_forms};
+use rlpipe_runtime::compile::{Outcome, Request, compile, read_file, short_forms};
 use rlpipe_runtime::plan::resolved;
 use rlpipe_stages::KINDS;
 
@@ -22,6 +22,7 @@ pub fn compiled(arguments: &PipelineArguments) -> Result<Outcome> {
         overrides: Vec::new(),
         environment: &environment,
         working_folder,
+        read: &read_file,
         kinds: KINDS,
     };
     let short = short_forms(

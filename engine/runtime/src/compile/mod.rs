@@ -23,7 +23,8 @@ mod short_forms;
 mod shown;
 mod world;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Sources, Tree};
@@ -53,8 +54,15 @@ pub struct Request<'a> {
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// What relative paths from variables and arguments start at.
     pub working_folder: PathBuf,
+    /// The text of a file: [`read_file`], or what an editor holds that is not saved yet.
+    pub read: &'a dyn Fn(&Path) -> io::Result<String>,
     /// All node kinds.
     pub kinds: &'static [Kind],
+}
+
+/// The text of a file on the disk.
+pub fn read_file(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path)
 }
 
 /// What came of it.

@@ -16,7 +16,7 @@ pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diag
     let mut whole: Option<Tree> = None;
     let mut failed = false;
     for path in &request.files {
-        let text = match std::fs::read_to_string(request.working_folder.join(path)) {
+        let text = match (request.read)(&request.working_folder.join(path)) {
             Ok(text) => text,
             Err(error) => {
                 let place = sources.add_place(path.display().to_string(), Format::of_file(path));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::pass::MOST_SOURCES;
 use super::{Data, load};
-use crate::compile::{Outcome, Request, compile};
+use crate::compile::{Outcome, Request, compile, read_file};
 
 /// Everything but the sampler's data.
 const PIPELINE: &str = "
@@ -42,6 +42,7 @@ fn read_text(folder: &Path, text: &str) -> (Data, Outcome) {
         overrides: Vec::new(),
         environment: &|_| None,
         working_folder: folder.to_owned(),
+        read: &read_file,
         kinds: KINDS,
     });
     let pipeline = outcome.pipeline.as_ref().unwrap();

@@ -22,7 +22,7 @@ use super::super::graph::{Graph, build};
 use super::super::path::Surroundings;
 use super::super::state::WorkerState;
 use super::super::waits::Waits;
-use crate::compile::{Request, compile};
+use crate::compile::{Request, compile, read_file};
 use crate::hash::sha256;
 use crate::plan::Plan;
 
@@ -73,6 +73,7 @@ pub fn plan(nodes: &str, overrides: &[&str]) -> Plan {
         overrides: overrides.iter().map(|argument| (*argument).to_owned()).collect(),
         environment: &|_| None,
         working_folder: folder.path().to_owned(),
+        read: &read_file,
         kinds: KINDS,
     });
     let errors = outcome
