@@ -1,0 +1,231 @@
+//! The plan: everything that running needs to know, without the text it came from. It can be written and read back.
+
+mod batch;
+mod derive;
+mod resolved;
+
+use std::collections::BTreeMap;
+
+use rlpipe_core::kind::{Field, Kind, PortType};
+use rlpipe_core::services::ServiceError;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::compile::{ModelConfig, Pipeline, PoolConfig, RunConfig};
+use crate::hash::sha256;
+
+use batch::batch_table;
+use derive::{clocks, in_order, planned_node, workers};
+pub use resolved::resolved;
+
+/// A checked pipeline, ready to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Of this format.
+    pub version: u32,
+    /// The pipeline's name.
+    pub name: String,
+    /// Where and how long it runs.
+    pub run: RunConfig,
+    /// Train steps; none while it depends on rows that were not read yet.
+    pub total_steps: Option<u64>,
+    /// Pools by name.
+    pub pools: BTreeMap<String, PoolConfig>,
+    /// Models by name.
+    pub models: BTreeMap<String, ModelConfig>,
+    /// Live nodes; each comes after those it takes from.
+    pub nodes: Vec<PlannedNode>,
+    /// When things happen.
+    pub clocks: Vec<Clock>,
+    /// How the numbers of a train step fit together.
+    pub batch: Option<BatchTable>,
+    /// Processes to start.
+    pub workers: Vec<PlannedWorker>,
+}
+
+/// A node of a plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedNode {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its config, every default written out.
+    pub config: Value,
+    /// What its inputs take, by port.
+    pub inputs: BTreeMap<String, Vec<Edge>>,
+}
+
+/// One end of an edge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edge {
+    /// The node that gives.
+    pub node: String,
+    /// Its port.
+    pub port: String,
+    /// What crosses.
+    pub port_type: PortType,
+    /// The fields that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+}
+
+/// When a node, or something of the run, happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// A node's name, or `run.checkpoint`, `run.hf_export`.
+    pub name: String,
+    /// Before the first train step.
+    pub at_start: bool,
+    /// Every so many train steps.
+    pub every_steps: Option<u64>,
+    /// After the last one.
+    pub at_end: bool,
+}
+
+impl Clock {
+    /// Whether it is time, after `step` of `total`; step 0 is before the first.
+    pub fn is_due(&self, step: u64, total: u64) -> bool {
+        if step == 0 {
+            return self.at_start;
+        }
+        self.every_steps.is_some_and(|every| step.is_multiple_of(every)) || (self.at_end && step == total)
+    }
+}
+
+/// The numbers of one train step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchTable {
+    /// Groups in a train step.
+    pub prompts_per_step: u64,
+    /// Rollouts in a group.
+    pub samples_per_prompt: u64,
+    /// Rollouts in a train step.
+    pub rollouts_per_step: u64,
+    /// Optimizer steps in a train step.
+    pub optimizer_steps: u64,
+    /// Groups in an optimizer step.
+    pub prompts_per_optimizer_step: u64,
+    /// Longest prompt, if bounded.
+    pub max_prompt_tokens: Option<u64>,
+    /// Longest response.
+    pub max_new_tokens: u64,
+    /// Tokens that go through the model together.
+    pub max_tokens_per_pack: u64,
+    /// Packs of an optimizer step, if every rollout is as long as it may be.
+    pub most_packs_per_optimizer_step: Option<u64>,
+}
+
+/// A process to start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedWorker {
+    /// Its pool.
+    pub pool: String,
+    /// Its number among all workers.
+    pub rank: u32,
+    /// What it holds.
+    pub models: Vec<PlannedModel>,
+}
+
+/// A model in a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedModel {
+    /// Its name.
+    pub model: String,
+    /// Whether it is trained.
+    pub trainable: bool,
+    /// How it generates, if it does.
+    pub engine: Option<PlannedEngine>,
+}
+
+/// How a model generates.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedEngine {
+    /// The engine node.
+    pub node: String,
+    /// Prompt and response together.
+    pub max_context_tokens: u32,
+    /// Rollouts in flight; 0: the worker chooses.
+    pub slots: u32,
+    /// Share of the device's memory.
+    pub memory_fraction: f64,
+    /// Whether it keeps its own copy of the weights, because it is not synced at every step.
+    pub own_weights: bool,
+}
+
+impl Plan {
+    /// The plan of a pipeline without errors; none if it has some.
+    pub fn of(pipeline: &Pipeline) -> Option<Self> {
+        let run = pipeline.run.clone()?;
+        let pools = pipeline
+            .pools
+            .iter()
+            .map(|(name, pool)| Some((name.clone(), pool.config.clone()?)));
+        let models = pipeline
+            .models
+            .iter()
+            .map(|(name, model)| Some((name.clone(), model.config.clone()?)));
+        let nodes: Option<Vec<PlannedNode>> = in_order(pipeline)
+            .into_iter()
+            .map(|index| planned_node(pipeline, &pipeline.nodes[index]))
+            .collect();
+        Some(Self {
+            version: 1,
+            name: pipeline.name.clone()?,
+            total_steps: run.total_steps.map(|steps| steps.get().into()),
+            clocks: clocks(pipeline, &run),
+            run,
+            pools: pools.collect::<Option<_>>()?,
+            models: models.collect::<Option<_>>()?,
+            nodes: nodes?,
+            batch: batch_table(pipeline),
+            workers: workers(pipeline),
+        })
+    }
+
+    /// A hash of all that a resumed run may not change: everything but `work_dir`, `checkpoint`, `hf_export`,
+    /// `report_waits_after_seconds` and the number of steps.
+    pub fn hash(&self) -> String {
+        let mut value = serde_json::to_value(self).unwrap_or(Value::Null);
+        value["run"] = json!({ "seed": self.run.seed, "cluster": self.run.cluster });
+        value["total_steps"] = Value::Null;
+        if let Some(clocks) = value["clocks"].as_array_mut() {
+            clocks.retain(|clock| !clock["name"].as_str().is_some_and(|name| name.starts_with("run.")));
+        }
+        sha256(value.to_string().as_bytes())
+    }
+
+    /// The node of a name.
+    pub fn node(&self, name: &str) -> Option<&PlannedNode> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// When something happens.
+    pub fn clock(&self, name: &str) -> Option<&Clock> {
+        self.clocks.iter().find(|clock| clock.name == name)
+    }
+}
+
+impl PlannedNode {
+    /// Its config, typed.
+    pub fn load(&self, kinds: &[Kind]) -> Result<Box<dyn rlpipe_core::kind::AnyConfig>, ServiceError> {
+        let kind = kinds
+            .iter()
+            .find(|kind| kind.name == self.kind)
+            .ok_or_else(|| ServiceError(format!("`{}`: this rlpipe has no kind `{}`", self.name, self.kind)))?;
+        (kind.load)(self.config.clone()).map_err(|error| ServiceError(format!("`{}`: {error}", self.name)))
+    }
+
+    /// The node at an input that takes exactly one.
+    pub fn input(&self, port: &str) -> Option<&str> {
+        self.inputs.get(port)?.first().map(|edge| edge.node.as_str())
+    }
+}
