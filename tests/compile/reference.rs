@@ -4,11 +4,27 @@ use rlpipe_core::diagnostic::CODES;
 use rlpipe_core::document::Format;
 use rlpipe_runtime::compile::{Setting, describe_kind, kind_settings, section_settings};
 use rlpipe_stages::KINDS;
-use rlpipe_tests::{check_generated, codes_page, kinds_page, pipeline_page, tree_of};
+use rlpipe_tests::{check_generated, checks_page, codes_page, kinds_page, pipeline_page, tree_of};
 
 #[test]
 fn the_page_of_codes_is_up_to_date() {
     check_generated("docs/reference/codes.md", &codes_page(&CODES)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_page_of_checks_is_up_to_date() {
+    check_generated("docs/reference/checks.md", &checks_page(&CODES)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn every_code_says_where_it_comes_from() {
+    for code in CODES.iter() {
+        assert!(!code.origin.is_empty(), "{}", code.id);
+        for origin in code.origin {
+            let whole = origin.len() > 4 && !origin.ends_with('.') && !origin.contains('\n');
+            assert!(whole, "{}: {origin:?}", code.id);
+        }
+    }
 }
 
 #[test]

@@ -6,4 +6,4 @@ mod reference;
 
 pub use generated::{WRITE_VARIABLE, check_generated, is_writing};
 pub use pipelines::{Case, compile_files, compile_text, project, shipped_pipelines, tree_of};
-pub use reference::{codes_page, kinds_page, pipeline_page};
+pub use reference::{checks_page, codes_page, kinds_page, pipeline_page};

@@ -36,6 +36,29 @@ pub fn codes_page(codes: &[&Code]) -> String {
     page
 }
 
+/// Every check, with whose rule or fault it carries over.
+pub fn checks_page(codes: &[&Code]) -> String {
+    let mut page = String::from(
+        "# Checks\n\nEvery code is a check. The passes run in this order and none stops another; [codes.md](codes.md) explains each \
+         code. The last column says where a check comes from: a rule that another system has in its code, or a fault \
+         that its users reported, by repository and number.\n\n\
+         | code | what is found | pass | origin |\n|---|---|---|---|\n",
+    );
+    let cell = |text: &str| text.replace('|', "\\|");
+    for code in codes {
+        let (hundred, _) = code.id.split_at(4);
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {} |",
+            code.id,
+            cell(code.title),
+            about(hundred),
+            cell(&code.origin.join("; "))
+        );
+    }
+    page
+}
+
 fn about(hundred: &str) -> &'static str {
     match hundred {
         "RL01" => "syntax",
@@ -45,6 +68,7 @@ fn about(hundred: &str) -> &'static str {
         "RL05" => "batch arithmetic",
         "RL06" => "the environment",
         "RL07" => "resources",
+        "RL08" => "liveness: can a step wait for ever",
         "RL09" => "legal, but probably not what is meant",
         "RL10" => "data (with `--data`, and before a run)",
         "RL11" => "the world outside (with `--environment`, and before a run)",

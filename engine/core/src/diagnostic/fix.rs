@@ -13,6 +13,13 @@ pub struct Fix {
     pub replacement: String,
 }
 
+/// Another change that removes the fault: settings with the values that they would get, all of them together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alternative {
+    /// Paths as `--set` has them, such as `nodes.buffer.prompts_per_step`, and values.
+    pub settings: Vec<(String, String)>,
+}
+
 /// `text` with the fixes applied, all of them of this text. Of fixes that overlap the first counts; the others are
 /// left for another round, as are fixes whose range does not lie on whole characters of the text.
 pub fn apply_fixes(text: &str, fixes: &[&Fix]) -> String {

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::HashSet;
 
 pub use codes::{CODES, Code, Explanation, code};
-pub use fix::{Fix, apply_fixes};
+pub use fix::{Alternative, Fix, apply_fixes};
 pub use nearest::nearest;
 pub use render::{count_words, render_concise, render_full, render_github, render_json};
 
@@ -63,6 +63,8 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// A change that removes the fault.
     pub fix: Option<Fix>,
+    /// Other changes that remove it, each alone, the nearest first. The notes say the same in words.
+    pub alternatives: Vec<Alternative>,
 }
 
 impl Diagnostic {
@@ -79,6 +81,7 @@ impl Diagnostic {
             labels: Vec::new(),
             notes: Vec::new(),
             fix: None,
+            alternatives: Vec::new(),
         }
     }
 

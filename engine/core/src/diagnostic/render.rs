@@ -6,7 +6,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Patch, Renderer, Snippet, normalize_untrusted_str};
 use serde_json::{Value as Json, json};
 
-use super::{Diagnostic, Diagnostics, Label, Severity};
+use super::{Alternative, Diagnostic, Diagnostics, Label, Severity};
 use crate::document::{Range, SourceId, Sources};
 
 /// Every diagnostic with the text it is about, and a closing line with the counts; empty when there are none.
@@ -42,7 +42,7 @@ pub fn render_concise(diagnostics: &Diagnostics, sources: &Sources) -> String {
 }
 
 /// An array of objects: `code`, `severity`, `message`, `label`, `file`, `line`, `column`, `end_line`, `end_column`,
-/// `labels`, `notes`, `fix`. Lines and columns count from 1, columns in characters, ends exclusive; they are null
+/// `labels`, `notes`, `fix`, `alternatives` (of settings to values). Lines and columns count from 1, columns in characters, ends exclusive; they are null
 /// where there is no text, as for the environment.
 pub fn render_json(diagnostics: &Diagnostics, sources: &Sources) -> String {
     let list: Vec<Json> = diagnostics
@@ -218,6 +218,8 @@ fn as_json(diagnostic: &Diagnostic, sources: &Sources) -> Json {
         }
         None => Json::Null,
     };
+    let settings = |alternative: &Alternative| -> Json { alternative.settings.iter().cloned().collect() };
+    object["alternatives"] = diagnostic.alternatives.iter().map(settings).collect();
     object
 }
 

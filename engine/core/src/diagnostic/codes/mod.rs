@@ -35,6 +35,8 @@ pub struct Code {
     pub id: &'static str,
     /// What was found, in a few words.
     pub title: &'static str,
+    /// Whose rule it carries over, or whose fault it catches: a system with its file, or a report. `rlpipe` for our own.
+    pub origin: &'static [&'static str],
     /// The rest.
     pub explanation: Explanation,
 }

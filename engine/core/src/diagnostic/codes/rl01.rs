@@ -11,6 +11,7 @@ pub(super) static LIST_RL01: &[&Code] = &[
 pub static RL0100: Code = Code {
     id: "RL0100",
     title: "a file cannot be read",
+    origin: &["vector#23008: a fault names its file"],
     explanation: Explanation {
         meaning: "A pipeline file that was named does not exist, may not be read, or is not UTF-8.",
         why: "There is nothing to check.",
@@ -23,6 +24,7 @@ pub static RL0100: Code = Code {
 pub static RL0101: Code = Code {
     id: "RL0101",
     title: "the text is not valid YAML or TOML",
+    origin: &["vector#9093: a fault names its file and place"],
     explanation: Explanation {
         meaning: "The file cannot be read from the marked place on. Nothing else can be said of it until it can.",
         why: "A reader that guesses on would report faults that are not there, or miss ones that are.",
@@ -37,6 +39,7 @@ pub static RL0101: Code = Code {
 pub static RL0102: Code = Code {
     id: "RL0102",
     title: "a key is given twice in one mapping",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "One mapping has the same key twice. Both places are shown; the check goes on with the first.",
         why: "Most readers silently take the last one, so an edit to the first has no effect.",
@@ -50,6 +53,7 @@ pub static RL0102: Code = Code {
 pub static RL0103: Code = Code {
     id: "RL0103",
     title: "a `${NAME}` inside brackets is not quoted",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A value inside `{ }` or `[ ]` holds a `${NAME}` and has no quotes. The check goes on as if it had.",
         why: "Inside brackets YAML ends a plain value at the first `{` or `}`, so the file does not parse. On a line of \
@@ -64,6 +68,7 @@ pub static RL0103: Code = Code {
 pub static RL0104: Code = Code {
     id: "RL0104",
     title: "a number begins with a zero",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "An unquoted value such as `010` can be read as eight, as ten, or as text.",
         why: "YAML 1.1 reads it as octal, YAML 1.2 as decimal, and other tools as text; TOML forbids it.",
@@ -76,6 +81,7 @@ pub static RL0104: Code = Code {
 pub static RL0105: Code = Code {
     id: "RL0105",
     title: "a `${` does not begin a reference",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A text holds `${`, but what follows is not `NAME}` or `NAME:-default}`.",
         why: "Left as it is, a mistyped reference would end up in a path or a command as text.",
@@ -90,6 +96,7 @@ pub static RL0105: Code = Code {
 pub static RL0106: Code = Code {
     id: "RL0106",
     title: "a `--set` argument cannot be read",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The argument is not `PATH=VALUE`, or its value is not valid YAML.",
         why: "An argument is an overlay of one value: keys joined with dots, `=`, and the value as it would stand in a \
@@ -105,6 +112,7 @@ pub static RL0106: Code = Code {
 pub static RL0107: Code = Code {
     id: "RL0107",
     title: "the version of the format is missing or unknown",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The key `version` at the top of the file is missing, or names a version that this rlpipe does not read.",
         why: "A later format may use the same keys with other meanings; a file says which one it was written for.",
@@ -117,6 +125,7 @@ pub static RL0107: Code = Code {
 pub static RL0108: Code = Code {
     id: "RL0108",
     title: "a pipeline is not a mapping of keys",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The file holds a list, a single value, or nothing, where a pipeline is a mapping of keys.",
         why: "A pipeline consists of named sections: `version`, `name`, `nodes` and others.",
@@ -129,6 +138,7 @@ pub static RL0108: Code = Code {
 pub static RL0109: Code = Code {
     id: "RL0109",
     title: "a top-level key is not known",
+    origin: &["NVIDIA-NeMo/Gym#2220: junk keys called valid"],
     explanation: Explanation {
         meaning: "The top of the file has a key that no section has.",
         why: "Ignored, a mistyped section would silently have no effect.",
@@ -141,6 +151,7 @@ pub static RL0109: Code = Code {
 pub static RL0111: Code = Code {
     id: "RL0111",
     title: "a number cannot be held",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A whole number lies outside 64 bits, or a number is infinite or not a number.",
         why: "It would be rounded or wrapped silently, and no setting takes an infinite value.",
@@ -154,6 +165,7 @@ pub static RL0111: Code = Code {
 pub static RL0112: Code = Code {
     id: "RL0112",
     title: "the document is too large, nests too deep, or unfolds to too much",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A text of more than 4 MiB, a value nested deeper than 32 levels, or anchors that multiply to very \
                   many values.",

@@ -11,6 +11,12 @@ pub(super) static LIST_RL02: &[&Code] = &[
 pub static RL0201: Code = Code {
     id: "RL0201",
     title: "a key is not known here",
+    origin: &[
+        "vector#13783: a misspelt key changes the run",
+        "ROLL: dacite ignores extra keys",
+        "NeMo-RL: `extra=\"allow\"` ignores typos",
+        "connect#985: a key that belongs elsewhere",
+    ],
     explanation: Explanation {
         meaning: "A mapping has a key that this place does not know. Where the key is nearly a known one, that is \
               proposed; where it belongs into another mapping of the same node, that is named.",
@@ -26,6 +32,7 @@ pub static RL0201: Code = Code {
 pub static RL0202: Code = Code {
     id: "RL0202",
     title: "a choice is not known here",
+    origin: &["NeMo-RL FleetHealthConfig: choices with one value, what is not implemented is refused"],
     explanation: Explanation {
         meaning: "A setting takes one of a few names, and the one given is none of them. Some names of other \
               systems, or of later versions, are not there in this version.",
@@ -40,6 +47,7 @@ pub static RL0202: Code = Code {
 pub static RL0203: Code = Code {
     id: "RL0203",
     title: "a key is missing",
+    origin: &["NVIDIA-NeMo/RL PR 3401: a new key, and seven recipes end in `KeyError`"],
     explanation: Explanation {
         meaning: "A mapping lacks a key that has no default.",
         why: "There is no value that would be right for everybody: which judge scores the answers, or how high the \
@@ -55,6 +63,10 @@ pub static RL0203: Code = Code {
 pub static RL0204: Code = Code {
     id: "RL0204",
     title: "a value has the wrong type",
+    origin: &[
+        "NVIDIA-NeMo/Automodel#1603: `lr=abc`",
+        "ROLL worker_config: YAML text run as Python",
+    ],
     explanation: Explanation {
         meaning: "A value is of another type than its key takes, or a number lies outside its bounds.",
         why: "Values are not converted: `\"4\"` is text and `4.0` is no whole number, so that a slip is found here \
@@ -70,6 +82,12 @@ pub static RL0204: Code = Code {
 pub static RL0205: Code = Code {
     id: "RL0205",
     title: "a value is not allowed",
+    origin: &[
+        "XTuner rl_trainer: steps, epochs and intervals above 0",
+        "TRL grpo_config: bounds",
+        "verl PR 5216: a length of 0 gives NaN rewards",
+        "OpenRLHF loss: dual clip above 1",
+    ],
     explanation: Explanation {
         meaning: "A value has the right type, but not a form that can be used: a list of another length, two choices \
               at once, a name that cannot be a folder.",
@@ -83,6 +101,7 @@ pub static RL0205: Code = Code {
 pub static RL0206: Code = Code {
     id: "RL0206",
     title: "a key has another name here",
+    origin: &["verl#136: a renamed key", "NeMo-RL `_reject_renamed_keys`"],
     explanation: Explanation {
         meaning: "The key is what XTuner, verl, TRL or another system calls a setting that has another name here.",
         why: "Names say what they count: `prompts_per_step` and `samples_per_prompt` cannot be mistaken for each \
@@ -97,6 +116,7 @@ pub static RL0206: Code = Code {
 pub static RL0207: Code = Code {
     id: "RL0207",
     title: "there is no such kind",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The `type` of a node is the name of no kind.",
         why: "The kind decides which settings, inputs and outputs a node has; without it nothing else of the node \
@@ -110,6 +130,7 @@ pub static RL0207: Code = Code {
 pub static RL0208: Code = Code {
     id: "RL0208",
     title: "a node has no type",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A node lacks the key `type`.",
         why: "The kind decides which settings, inputs and outputs a node has. It is not guessed from its name.",
@@ -122,6 +143,12 @@ pub static RL0208: Code = Code {
 pub static RL0209: Code = Code {
     id: "RL0209",
     title: "keys that exclude each other, or one of which is needed",
+    origin: &[
+        "XTuner rl_trainer: `total_train_steps` or `total_epochs`",
+        "verl actor.py: one of two batch sizes",
+        "TRL grpo_config: `generation_batch_size` or `steps_per_generation`",
+        "prime-rl orchestrator: `batch_size` or `token_batch_size`",
+    ],
     explanation: Explanation {
         meaning: "Two keys are given of which only one may be, or none of which one must be.",
         why: "With both, one of them would have to be ignored; with none, something essential is open.",
@@ -135,6 +162,7 @@ pub static RL0209: Code = Code {
 pub static RL0210: Code = Code {
     id: "RL0210",
     title: "a section is missing",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The file lacks one of the keys that every pipeline has: `name`, `run`, `pools`, `models`, `nodes`.",
         why: "Each of them is needed to run: where the results go, what computes, which model, and what is done.",
@@ -147,6 +175,7 @@ pub static RL0210: Code = Code {
 pub static RL0211: Code = Code {
     id: "RL0211",
     title: "a template cannot be read",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A template of `map` is not valid Jinja, or `where` is not a valid expression.",
         why: "It is what makes rows of the columns of a data set.",

@@ -12,6 +12,7 @@ pub(super) static LIST_RL03: &[&Code] = &[
 pub static RL0301: Code = Code {
     id: "RL0301",
     title: "an input names a node that is not there",
+    origin: &["siiRL config_loader: dependencies exist"],
     explanation: Explanation {
         meaning: "An input takes from a node that the pipeline does not have.",
         why: "The node would wait for ever for something that nobody gives.",
@@ -26,6 +27,7 @@ pub static RL0301: Code = Code {
 pub static RL0302: Code = Code {
     id: "RL0302",
     title: "a node has no such output",
+    origin: &["siiRL: edges without types"],
     explanation: Explanation {
         meaning: "An input takes `node.port`, and that node has no output of this name, or it has no outputs at all.",
         why: "What is meant cannot be known: most kinds have one output, a sampler has two.",
@@ -40,6 +42,7 @@ pub static RL0302: Code = Code {
 pub static RL0303: Code = Code {
     id: "RL0303",
     title: "two ends of an edge have different types",
+    origin: &["siiRL: edges without types"],
     explanation: Explanation {
         meaning: "A node gives something else than the input takes: a stream of groups where a whole step is wanted, \
               or prompts where answers are.",
@@ -56,6 +59,7 @@ pub static RL0303: Code = Code {
 pub static RL0304: Code = Code {
     id: "RL0304",
     title: "an input is not connected",
+    origin: &["siiRL dagworker: a node without a function passes data through"],
     explanation: Explanation {
         meaning: "A node lacks an input that it must have.",
         why: "It would have nothing to work on.",
@@ -68,6 +72,7 @@ pub static RL0304: Code = Code {
 pub static RL0305: Code = Code {
     id: "RL0305",
     title: "a kind has no such input",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A key under `inputs` is the name of no input of this kind.",
         why: "Inputs have fixed names, which say what the node does with what comes in.",
@@ -81,6 +86,7 @@ pub static RL0305: Code = Code {
 pub static RL0306: Code = Code {
     id: "RL0306",
     title: "an input takes another number of nodes",
+    origin: &["siiRL dagworker: one node downstream only"],
     explanation: Explanation {
         meaning: "An input that takes one node is given several, or one that takes several is given none.",
         why: "Only some inputs can join what several nodes give: the `groups` of a `replay_buffer` do, by the \
@@ -95,6 +101,11 @@ pub static RL0306: Code = Code {
 pub static RL0307: Code = Code {
     id: "RL0307",
     title: "a field is needed that nothing adds",
+    origin: &[
+        "siiRL dagworker: KL in the reward before its log-probs",
+        "XTuner: a train task without a judger",
+        "slime arguments: rules between flags of reward and KL",
+    ],
     explanation: Explanation {
         meaning: "What arrives at a node lacks a field that it reads: the reward that an estimator compares, or the \
               log-probs of a reference that a KL term needs.",
@@ -112,6 +123,7 @@ pub static RL0307: Code = Code {
 pub static RL0308: Code = Code {
     id: "RL0308",
     title: "nodes wait for each other",
+    origin: &["siiRL task_graph: a cycle is found and not named"],
     explanation: Explanation {
         meaning: "The inputs of some nodes form a circle; the message prints it.",
         why: "Each of them would wait for the one before it, and the run would stand still. What does go round \
@@ -126,6 +138,7 @@ pub static RL0308: Code = Code {
 pub static RL0309: Code = Code {
     id: "RL0309",
     title: "nothing needs a node",
+    origin: &["siiRL: nodes that reach nothing"],
     explanation: Explanation {
         meaning: "No trainer, weight sync or evaluator takes from the node, directly or through others. It is left \
               out of the run.",
@@ -141,6 +154,7 @@ pub static RL0309: Code = Code {
 pub static RL0310: Code = Code {
     id: "RL0310",
     title: "a name is not declared",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A node names a pool, a model or an engine that the pipeline does not have.",
         why: "Pools, models and nodes are declared once and referred to by name, so that one change reaches all who \
@@ -155,6 +169,7 @@ pub static RL0310: Code = Code {
 pub static RL0311: Code = Code {
     id: "RL0311",
     title: "not exactly one node trains",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The pipeline has no trainer, or more than one.",
         why: "A run is a sequence of train steps, and the trainer is what makes one. This version has one trainer \
@@ -168,6 +183,10 @@ pub static RL0311: Code = Code {
 pub static RL0312: Code = Code {
     id: "RL0312",
     title: "an engine hears of no weights",
+    origin: &[
+        "rllm-org/rllm#291: no weight sync at all",
+        "prime-rl algorithm: an on-policy loss cannot sample from a frozen model",
+    ],
     explanation: Explanation {
         meaning: "No `weight_sync` brings an engine what the trainer learns.",
         why: "It would go on generating with its first weights: the rollouts would grow older with each step, and \
@@ -182,6 +201,7 @@ pub static RL0312: Code = Code {
 pub static RL0313: Code = Code {
     id: "RL0313",
     title: "a name cannot be used",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The name of a node, a pool or a model has other characters than letters, digits, `_` and `-`.",
         why: "Names appear in paths, in `--set` arguments and before the dot of `node.port`; a dot or a space \
@@ -195,6 +215,7 @@ pub static RL0313: Code = Code {
 pub static RL0314: Code = Code {
     id: "RL0314",
     title: "two nodes mean different models",
+    origin: &["prime-rl algorithm: an on-policy loss cannot sample from another model"],
     explanation: Explanation {
         meaning: "A weight sync joins a trainer and an engine that name different models, or a trainer begins with \
               weights that were learnt for another model.",
@@ -210,6 +231,10 @@ pub static RL0314: Code = Code {
 pub static RL0315: Code = Code {
     id: "RL0315",
     title: "a mix does not fit its inputs",
+    origin: &[
+        "TRL grpo_trainer: as many reward weights as functions",
+        "XTuner: duplicate tasks, weights",
+    ],
     explanation: Explanation {
         meaning: "The `mix` of a `replay_buffer` weighs a node that is none of its inputs, or lacks a weight for one \
               that is.",
@@ -224,6 +249,7 @@ pub static RL0315: Code = Code {
 pub static RL0316: Code = Code {
     id: "RL0316",
     title: "one sampler feeds two models",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The rows of one sampler go to two models with tokenizers of their own.",
         why: "A row is turned into token ids once, and these mean different text to another tokenizer.",

@@ -9,6 +9,9 @@ pub(super) static LIST_RL04: &[&Code] = &[&RL0401, &RL0402, &RL0403];
 pub static RL0401: Code = Code {
     id: "RL0401",
     title: "an interval is no multiple of a weight sync's",
+    origin: &[
+        "XTuner rl_trainer: `evaluate_step`, `checkpoint_interval` and `hf_interval` are multiples of `sync_weights_interval`",
+    ],
     explanation: Explanation {
         meaning: "An evaluator, `run.checkpoint` or `run.hf_export` fires at steps at which a `weight_sync` does not.",
         why: "Between two syncs the engine holds older weights than the trainer. An evaluation there would measure \
@@ -24,6 +27,10 @@ pub static RL0401: Code = Code {
 pub static RL0402: Code = Code {
     id: "RL0402",
     title: "two bounds contradict each other",
+    origin: &[
+        "AReaL cli_args: lower bound at most the upper one",
+        "TRL grpo_config: clip minimum below maximum",
+    ],
     explanation: Explanation {
         meaning: "A lower bound lies above the upper bound that goes with it.",
         why: "No value lies between them: the response could never end, or no value of the variable be right.",
@@ -36,6 +43,7 @@ pub static RL0402: Code = Code {
 pub static RL0403: Code = Code {
     id: "RL0403",
     title: "an evaluator never fires",
+    origin: &["XTuner rl_trainer: an evaluator that is enabled has all it needs"],
     explanation: Explanation {
         meaning: "An evaluator is enabled, but is to fire neither at the start, nor every so many steps, nor at the \
               end.",

@@ -9,6 +9,10 @@ pub(super) static LIST_RL05: &[&Code] = &[&RL0501, &RL0502, &RL0503, &RL0504];
 pub static RL0501: Code = Code {
     id: "RL0501",
     title: "prompt and response do not fit into the context",
+    origin: &[
+        "slime arguments: a prompt leaves room for one generated token",
+        "XTuner: context against prompt and response",
+    ],
     explanation: Explanation {
         meaning: "The longest prompt and the longest response together are more than the engine's \
               `max_context_tokens`.",
@@ -26,6 +30,7 @@ pub static RL0501: Code = Code {
 pub static RL0502: Code = Code {
     id: "RL0502",
     title: "a rollout does not fit into a pack",
+    origin: &["XTuner rl_trainer: `pack_max_length` holds prompt and response"],
     explanation: Explanation {
         meaning: "The longest prompt and the longest response together are more than the trainer's \
               `max_tokens_per_pack`.",
@@ -40,6 +45,14 @@ pub static RL0502: Code = Code {
 pub static RL0503: Code = Code {
     id: "RL0503",
     title: "a number does not divide another",
+    origin: &[
+        "verl utils/config: batches divide",
+        "verl#1524",
+        "verl#473: \"only support equal chunk\" deep in the run",
+        "SkyRL utils: batch by mini-batch",
+        "slime arguments: `num_steps_per_rollout`",
+        "ROLL agentic_config: names divisors",
+    ],
     explanation: Explanation {
         meaning: "One number must be a divisor of another and is not: `optimizer_steps` of `prompts_per_step`, \
               `heads` of `hidden_size`, `key_value_heads` of `heads`.",
@@ -55,6 +68,10 @@ pub static RL0503: Code = Code {
 pub static RL0504: Code = Code {
     id: "RL0504",
     title: "too few samples of a prompt",
+    origin: &[
+        "TRL grpo_config: `num_generations` of at least 2",
+        "XTuner: K of at least 2 for GRPO",
+    ],
     explanation: Explanation {
         meaning: "An estimator compares the samples of a prompt with each other, and a sampler gives fewer than it \
               needs.",

@@ -9,6 +9,7 @@ pub(super) static LIST_RL06: &[&Code] = &[&RL0601, &RL0602, &RL0603, &RL0604, &R
 pub static RL0601: Code = Code {
     id: "RL0601",
     title: "a variable is not declared",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The file refers to `${NAME}`, or a rule speaks of it, and `env.vars` does not declare it.",
         why: "All that a pipeline takes from outside stands in one place, with its kind, so that it can be checked \
@@ -23,6 +24,7 @@ pub static RL0601: Code = Code {
 pub static RL0602: Code = Code {
     id: "RL0602",
     title: "a variable is not set",
+    origin: &["benthos: all missing variables at once", "vector#21270"],
     explanation: Explanation {
         meaning: "The environment lacks a variable, or has it empty, that the run needs and that has no default.",
         why: "The value it stands for is unknown. All missing variables are reported at once, and only those that \
@@ -38,6 +40,7 @@ pub static RL0602: Code = Code {
 pub static RL0603: Code = Code {
     id: "RL0603",
     title: "a variable has a value of the wrong kind",
+    origin: &["XTuner: variables of time that become text"],
     explanation: Explanation {
         meaning: "The value of a variable, from the environment or its default, is not of the declared kind: no \
               number, outside `min` and `max`, or none of the choices.",
@@ -51,6 +54,7 @@ pub static RL0603: Code = Code {
 pub static RL0604: Code = Code {
     id: "RL0604",
     title: "a rule among variables is broken",
+    origin: &["XTuner: one of `XTUNER_USE_SGLANG`, `_VLLM`, `_LMDEPLOY`"],
     explanation: Explanation {
         meaning: "A rule under `env.rules` does not hold: `at_most_one`, `exactly_one` or `all_or_none` of some \
               variables may be set.",
@@ -65,6 +69,7 @@ pub static RL0604: Code = Code {
 pub static RL0605: Code = Code {
     id: "RL0605",
     title: "a flag asks for another backend",
+    origin: &["XTuner: a flag of another backend"],
     explanation: Explanation {
         meaning: "One of the variables `XTUNER_USE_SGLANG`, `XTUNER_USE_LMDEPLOY` and `XTUNER_USE_VLLM` is on, and \
               an engine has another backend.",
@@ -80,6 +85,7 @@ pub static RL0605: Code = Code {
 pub static RL0606: Code = Code {
     id: "RL0606",
     title: "a variable is declared and not used",
+    origin: &["allenai/open-instruct PR 1823: declared and never read"],
     explanation: Explanation {
         meaning: "Nothing refers to a variable of `env.vars`, and no rule speaks of it.",
         why: "Setting it has no effect, though the file looks as if it had.",

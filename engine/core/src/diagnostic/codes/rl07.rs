@@ -9,6 +9,7 @@ pub(super) static LIST_RL07: &[&Code] = &[&RL0701, &RL0702, &RL0703, &RL0704];
 pub static RL0701: Code = Code {
     id: "RL0701",
     title: "two weight syncs bring weights to one engine",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "Two nodes of kind `weight_sync` name the same engine in `to`.",
         why: "Which weights the engine holds after a step would depend on which of them came last.",
@@ -22,6 +23,7 @@ pub static RL0701: Code = Code {
 pub static RL0702: Code = Code {
     id: "RL0702",
     title: "a model is in two pools",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "Nodes that work with the same model name different pools.",
         why: "In this version a worker holds a model once, and what generates and what trains share its weights \
@@ -36,6 +38,7 @@ pub static RL0702: Code = Code {
 pub static RL0703: Code = Code {
     id: "RL0703",
     title: "a pool does not compute",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A node that holds a model is in a pool with `accelerator: none`.",
         why: "Such a pool has processor time for judging, and no worker that could load a model.",
@@ -49,6 +52,7 @@ pub static RL0703: Code = Code {
 pub static RL0704: Code = Code {
     id: "RL0704",
     title: "two engines serve one model",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "Two nodes of kind `rollout_engine` name the same model.",
         why: "Both would take memory for a cache of their own, and one engine serves any number of agent loops.",

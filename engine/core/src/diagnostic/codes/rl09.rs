@@ -9,6 +9,7 @@ pub(super) static LIST_RL09: &[&Code] = &[&RL0901, &RL0902, &RL0903, &RL0904, &R
 pub static RL0901: Code = Code {
     id: "RL0901",
     title: "k1 in a loss ignores the reference",
+    origin: &["allenai/open-instruct#530, PR 535: k1 in the loss ignores the reference"],
     explanation: Explanation {
         meaning: "The KL term of the loss uses the estimator `k1`.",
         why: "As a number `k1` is right on average. As a loss its gradient is that of the log-prob of what was \
@@ -22,6 +23,7 @@ pub static RL0901: Code = Code {
 pub static RL0902: Code = Code {
     id: "RL0902",
     title: "training on a cut distribution",
+    origin: &["NVIDIA-NeMo/RL PR 935, TRL PR 3029: log-probs of a cut distribution"],
     explanation: Explanation {
         meaning: "Rollouts that are trained on are drawn with `top_p` below 1 or `top_k` above 0.",
         why: "The engine draws from a distribution without its tail, and its log-probs are of that. The trainer \
@@ -35,6 +37,7 @@ pub static RL0902: Code = Code {
 pub static RL0903: Code = Code {
     id: "RL0903",
     title: "a warm-up that never ends",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The warm-up of the learning rate has as many steps as the run, or more.",
         why: "The rate rises to the last step and never reaches its height.",
@@ -48,6 +51,7 @@ pub static RL0903: Code = Code {
 pub static RL0904: Code = Code {
     id: "RL0904",
     title: "all samples of a prompt are the same",
+    origin: &["slime arguments: temperature above 0"],
     explanation: Explanation {
         meaning: "Rollouts that are trained on are drawn with `temperature: 0` or `top_k: 1`.",
         why: "The likeliest token is taken each time, so that all samples of a prompt are equal, their rewards too, \
@@ -62,6 +66,7 @@ pub static RL0904: Code = Code {
 pub static RL0905: Code = Code {
     id: "RL0905",
     title: "an interval beyond the end of the run",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A weight sync, an evaluator or a checkpoint has an interval that is longer than the run.",
         why: "It will not fire in between. A weight sync that does not fire leaves the engine with its first weights.",
@@ -75,6 +80,7 @@ pub static RL0905: Code = Code {
 pub static RL0906: Code = Code {
     id: "RL0906",
     title: "a pool or a model is not used",
+    origin: &["TRL PR 6023, verl PR 6317: declared and ignored"],
     explanation: Explanation {
         meaning: "No node names a pool or a model that the pipeline declares.",
         why: "Nothing is started for it. It is usually left over from an edit, or a node names another one by mistake.",
@@ -88,6 +94,7 @@ pub static RL0906: Code = Code {
 pub static RL0907: Code = Code {
     id: "RL0907",
     title: "bfloat16 on a processor",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A model is to compute in bfloat16 on a processor that has no instructions for it.",
         why: "Every product is then emulated: several times slower than float32, and less exact.",
@@ -100,6 +107,7 @@ pub static RL0907: Code = Code {
 pub static RL0908: Code = Code {
     id: "RL0908",
     title: "the trained model is not kept",
+    origin: &["XTuner rl_trainer: exports at the last step whatever the interval"],
     explanation: Explanation {
         meaning: "The run has no `hf_export`, and no checkpoint at its last step.",
         why: "Everything that the steps after the last checkpoint have taught is lost when the run ends.",

@@ -12,6 +12,7 @@ pub(super) static LIST_RL10: &[&Code] = &[
 pub static RL1001: Code = Code {
     id: "RL1001",
     title: "a data set cannot be read",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A data set is there, but cannot be read: a file may not be read, is no Parquet, or has a line \
               without end; a folder has no `*.jsonl` or `*.parquet` in it; or the file of `schema` holds no JSON schema.",
@@ -26,6 +27,7 @@ pub static RL1001: Code = Code {
 pub static RL1002: Code = Code {
     id: "RL1002",
     title: "a row is not as it must be",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A line of a data set is not valid JSON, or not an object with a `prompt` that is a text or a list \
               of messages and asks something. With `map` it is the row that the templates make.",
@@ -40,6 +42,7 @@ pub static RL1002: Code = Code {
 pub static RL1003: Code = Code {
     id: "RL1003",
     title: "a row has no ground truth",
+    origin: &["XTuner: missing `ground_truth`"],
     explanation: Explanation {
         meaning: "A judger compares answers with a ground truth, and a row that reaches it has none.",
         why: "Without it no answer could be right: the row would give a reward of 0 whatever the model does.",
@@ -52,6 +55,7 @@ pub static RL1003: Code = Code {
 pub static RL1004: Code = Code {
     id: "RL1004",
     title: "a prompt is too long",
+    origin: &["slime arguments: a prompt leaves room for an answer"],
     explanation: Explanation {
         meaning: "A prompt has more tokens than `max_prompt_tokens` or the context allow and `over_long` is `error`, \
               or an example does not fit into a pack.",
@@ -66,6 +70,7 @@ pub static RL1004: Code = Code {
 pub static RL1005: Code = Code {
     id: "RL1005",
     title: "no row is left",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A data set has no rows, or all of them are left out because their prompts are too long.",
         why: "The sampler would have nothing to draw.",
@@ -79,6 +84,7 @@ pub static RL1005: Code = Code {
 pub static RL1006: Code = Code {
     id: "RL1006",
     title: "text that the tokenizer cannot represent",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A prompt or an answer holds a character for which the tokenizer has no token.",
         why: "The model would see another text than the one in the file. It happens with small tokenizers, such as \
@@ -94,6 +100,7 @@ pub static RL1006: Code = Code {
 pub static RL1007: Code = Code {
     id: "RL1007",
     title: "an example has no answer",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A row that reaches an `sft_trainer` lacks `answer`, or has an empty one.",
         why: "The answer is what is learnt: without one there is nothing to train on.",
@@ -106,6 +113,7 @@ pub static RL1007: Code = Code {
 pub static RL1008: Code = Code {
     id: "RL1008",
     title: "the chat template fails",
+    origin: &["verl chat_template_checker"],
     explanation: Explanation {
         meaning: "The model's chat template rejects the messages of a row, or fails on them.",
         why: "The template turns messages into the text that the model was trained on. Some want a system message, \
@@ -120,6 +128,7 @@ pub static RL1008: Code = Code {
 pub static RL1020: Code = Code {
     id: "RL1020",
     title: "a model has no chat template",
+    origin: &["prime-rl orchestrator: no renderer for a model"],
     explanation: Explanation {
         meaning: "Rows are messages, and nothing says how this model reads messages: its folder has neither \
                   `chat_template.jinja` nor a `chat_template` in `tokenizer_config.json`. Base models often come so.",
@@ -134,6 +143,7 @@ pub static RL1020: Code = Code {
 pub static RL1021: Code = Code {
     id: "RL1021",
     title: "the chat template ignores the generation prompt",
+    origin: &["NovaSky-AI/SkyRL PR 710: the generation prompt is trained"],
     explanation: Explanation {
         meaning: "The template writes the same whether the assistant's turn is to be opened or not, but writes something \
                   before an answer that is there.",
@@ -149,6 +159,10 @@ pub static RL1021: Code = Code {
 pub static RL1022: Code = Code {
     id: "RL1022",
     title: "examples are not what the chat template writes",
+    origin: &[
+        "NVIDIA-NeMo/Automodel PR 3739: an empty `<think></think>` is trained",
+        "TRL#4879: a mask that trains nothing",
+    ],
     explanation: Explanation {
         meaning: "An example is trained as the prompt through the template, then the answer. The template itself writes \
                   something else where the answer is in the conversation: it changes the prompt, or puts something \
@@ -165,6 +179,10 @@ pub static RL1022: Code = Code {
 pub static RL1023: Code = Code {
     id: "RL1023",
     title: "the token that ends an answer is not the one that stops",
+    origin: &[
+        "TRL PR 5988: the stop token is not in the mask",
+        "hiyouga/EasyR1 PR 11007: an export without its second stop token",
+    ],
     explanation: Explanation {
         meaning: "The special token that the chat template writes after an answer is not among the model's stop tokens \
                   (`eos_token`, and `eos_token_id` of `generation_config.json` or `config.json`); or it is, but examples \
@@ -181,6 +199,7 @@ pub static RL1023: Code = Code {
 pub static RL1024: Code = Code {
     id: "RL1024",
     title: "a prompt begins with its first token twice",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The token that begins a text (`bos_token`) stands at the start of the prompt twice: the template writes it \
                   and the text of the first message has it too, or the template writes it twice.",
@@ -194,6 +213,7 @@ pub static RL1024: Code = Code {
 pub static RL1025: Code = Code {
     id: "RL1025",
     title: "the tokens of a prompt are another text",
+    origin: &["TRL#5224: ids that are another text"],
     explanation: Explanation {
         meaning: "The tokens of the first prompt, turned into text again, are not the text that the chat template made.",
         why: "The tokenizer changes texts (lower case, white space, accents), or does not fit the template: the model reads \
@@ -208,6 +228,7 @@ pub static RL1025: Code = Code {
 pub static RL1026: Code = Code {
     id: "RL1026",
     title: "a text of the data has a special token in it",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The content of a message spells out a special token of the model, such as `<|im_end|>`. It is read as that \
                   token, not as text.",
@@ -221,6 +242,7 @@ pub static RL1026: Code = Code {
 pub static RL1027: Code = Code {
     id: "RL1027",
     title: "a stop string cannot be found",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A text in `sampling.stop` has a special token in it, which is never part of a response's text; or the tokens \
                   of the model do not stand for bytes, so that stop strings cannot be looked for at all.",
@@ -235,6 +257,7 @@ pub static RL1027: Code = Code {
 pub static RL1009: Code = Code {
     id: "RL1009",
     title: "a row has a data source that nobody judges",
+    origin: &["verl#5558: no reward function for a data source, found after the model is loaded"],
     explanation: Explanation {
         meaning: "A judger chooses among judges by the `data_source` of a row, and has none for this one.",
         why: "The row could be answered, but not rewarded: the run would end at the first such group.",
@@ -248,6 +271,7 @@ pub static RL1009: Code = Code {
 pub static RL1010: Code = Code {
     id: "RL1010",
     title: "a template of a data set fails on a row",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A template of `map`, or the expression `where`, asks for a column that the row does not have, or \
               for a part of one that is not there.",
@@ -262,6 +286,7 @@ pub static RL1010: Code = Code {
 pub static RL1011: Code = Code {
     id: "RL1011",
     title: "a row does not fit the schema of its data set",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The data set names a JSON schema, and a row as it is in the file does not fit it.",
         why: "The schema says what the rest of the pipeline, such as a judge of your own, relies upon.",
@@ -274,6 +299,7 @@ pub static RL1011: Code = Code {
 pub static RL1012: Code = Code {
     id: "RL1012",
     title: "there are fewer rows than a step takes",
+    origin: &["XTuner rl_trainer: steps of an epoch are rows by `train_batch_size`"],
     explanation: Explanation {
         meaning: "The data sets of the training samplers have, after all that leaves rows out, fewer rows than \
               `prompts_per_step`.",
@@ -288,6 +314,7 @@ pub static RL1012: Code = Code {
 pub static RL1013: Code = Code {
     id: "RL1013",
     title: "a chat template leaves messages out",
+    origin: &["THUDM/slime#1476: the system prompt"],
     explanation: Explanation {
         meaning: "A row has a message of a role that the model's chat template passes over: its content is not in the \
               text that the template makes.",
@@ -302,6 +329,7 @@ pub static RL1013: Code = Code {
 pub static RL1014: Code = Code {
     id: "RL1014",
     title: "a ground truth that no answer can match",
+    origin: &["verl#2150: a parser that misreports"],
     explanation: Explanation {
         meaning: "A judger takes a number out of a response, and the ground truth of a row is none: `three`, or `3 apples`.",
         why: "The row would give a reward of 0 whatever the model does, and pull the whole step down.",

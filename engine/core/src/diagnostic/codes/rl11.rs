@@ -12,6 +12,10 @@ pub(super) static LIST_RL11: &[&Code] = &[
 pub static RL1101: Code = Code {
     id: "RL1101",
     title: "more workers than this version can run",
+    origin: &[
+        "XTuner ray_accelerator_worker: workers against accelerators",
+        "prime-rl rl.py: processes against GPUs of a node",
+    ],
     explanation: Explanation {
         meaning: "The pools that compute have more than one worker altogether.",
         why: "This version runs one worker: a model on several accelerators waits for a later one. The rest of such \
@@ -25,6 +29,10 @@ pub static RL1101: Code = Code {
 pub static RL1102: Code = Code {
     id: "RL1102",
     title: "a path does not exist",
+    origin: &[
+        "XTuner rl_trainer: folders that are not there",
+        "verl#3182: found after the data is loaded",
+    ],
     explanation: Explanation {
         meaning: "A file or folder that the run reads is not there.",
         why: "It is looked for before anything starts, not when its turn comes.",
@@ -38,6 +46,10 @@ pub static RL1102: Code = Code {
 pub static RL1103: Code = Code {
     id: "RL1103",
     title: "a model folder cannot be used",
+    origin: &[
+        "XTuner rl_trainer: `load_from` is a Hugging Face folder",
+        "verl#2319: tensors missing without an error",
+    ],
     explanation: Explanation {
         meaning: "A model folder lacks a file that is needed, a file in it cannot be read, or its weights are not \
                   those that its `config.json` asks for: tensors are missing, unexpected, of another shape, or in a \
@@ -54,6 +66,7 @@ pub static RL1103: Code = Code {
 pub static RL1104: Code = Code {
     id: "RL1104",
     title: "a device is not there",
+    origin: &["verl#539: \"Total available GPUs 0 is less than total desired\""],
     explanation: Explanation {
         meaning: "A pool wants an accelerator or processor cores that this machine does not have.",
         why: "Workers would not start, or their threads would wait for each other.",
@@ -67,6 +80,7 @@ pub static RL1104: Code = Code {
 pub static RL1105: Code = Code {
     id: "RL1105",
     title: "the worker program is not there",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The program `rlpipe-worker`, which holds the model, is neither beside `rlpipe` nor where \
               `RLPIPE_WORKER` says.",
@@ -80,6 +94,7 @@ pub static RL1105: Code = Code {
 pub static RL1106: Code = Code {
     id: "RL1106",
     title: "too little memory",
+    origin: &["XTuner ray_accelerator_worker: memory of workers against the machine's"],
     explanation: Explanation {
         meaning: "The workers of a pool want more memory than this machine has.",
         why: "The system would end a worker in the middle of the run.",
@@ -92,6 +107,7 @@ pub static RL1106: Code = Code {
 pub static RL1107: Code = Code {
     id: "RL1107",
     title: "a model of a hub is not on this machine",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A model is named by its repository on a hub, and the Hugging Face cache of this machine does not have \
               it in that revision.",
@@ -108,6 +124,7 @@ pub static RL1107: Code = Code {
 pub static RL1108: Code = Code {
     id: "RL1108",
     title: "a model that this version does not run",
+    origin: &["NeMo-RL FleetHealthConfig: what is not implemented is refused"],
     explanation: Explanation {
         meaning: "The `config.json` of a model folder asks for something that this version does not compute, or \
                   contradicts itself.",
@@ -122,6 +139,7 @@ pub static RL1108: Code = Code {
 pub static RL1109: Code = Code {
     id: "RL1109",
     title: "a context longer than the model reads",
+    origin: &["slime arguments: context of the model"],
     explanation: Explanation {
         meaning: "`max_context_tokens` of an engine is above the number of positions that its model was made for: \
                   `max_position_embeddings`, times the factor of `linear` scaling, or the original length times the \
@@ -139,6 +157,7 @@ pub static RL1109: Code = Code {
 pub static RL1110: Code = Code {
     id: "RL1110",
     title: "a tokenizer with more tokens than the model",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "`tokenizer.json` has token ids that are not below the `vocab_size` of `config.json`.",
         why: "A text that contains such a token cannot be read by the model, and the run would end at it.",
@@ -152,6 +171,7 @@ pub static RL1110: Code = Code {
 pub static RL1120: Code = Code {
     id: "RL1120",
     title: "a program that judges is not there",
+    origin: &["verl#2680: `No module named 'custom_module'`"],
     explanation: Explanation {
         meaning: "The first word of `run` is no program that can be executed, or a script among its arguments does not \
               exist.",
@@ -166,6 +186,7 @@ pub static RL1120: Code = Code {
 pub static RL1121: Code = Code {
     id: "RL1121",
     title: "a variable that a program is to be given is not set",
+    origin: &["SkyRL utils: a key that is not set fails at once"],
     explanation: Explanation {
         meaning: "`environment` of a `command` names a variable that rlpipe's own environment does not have.",
         why: "A program gets `PATH`, `HOME`, the language, Python's and a few other common variables, and beyond these \
@@ -179,6 +200,7 @@ pub static RL1121: Code = Code {
 pub static RL1122: Code = Code {
     id: "RL1122",
     title: "a program that judges does not start",
+    origin: &["verl#3150: a reward that only fails in its worker"],
     explanation: Explanation {
         meaning: "Before a run each program is called once, as the run would call it. It ended, said nothing in time, or \
               said something other than `ready`.",
@@ -194,6 +216,7 @@ pub static RL1122: Code = Code {
 pub static RL1123: Code = Code {
     id: "RL1123",
     title: "a program does not take its config",
+    origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The program says in `config_schema` what it takes, and its `config` is something else.",
         why: "A misspelt setting would be left out without a word.",
@@ -206,6 +229,10 @@ pub static RL1123: Code = Code {
 pub static RL1124: Code = Code {
     id: "RL1124",
     title: "a program cannot judge the data",
+    origin: &[
+        "TRL#6533: one reward for several completions",
+        "verl PR 5635: a judge that fails gives 0",
+    ],
     explanation: Explanation {
         meaning: "Before a run each program judges one row, with its ground truth as the response. It gave an error, the \
               wrong number of scores, or no answer in time; or rows lack a column that it says it reads (the first 1000 \
