@@ -204,6 +204,35 @@ fn i25_a_resume_with_other_data_is_refused_with_both_hashes() {
 }
 
 #[test]
+fn a_resume_with_another_configuration_of_the_model_is_refused() {
+    const INIT: &str = "init: { architecture: llama, hidden_size: 32, layers: 2, heads: 2, intermediate_size: 64, \
+                        tokenizer: { characters: \"0123456789+= \" } }";
+    let exported = Place::new();
+    exported.run(&["--steps", "1"]).expect(0);
+    let place = Place::with_own_files(&[(INIT, "path: model")]);
+    let model = place.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    for entry in std::fs::read_dir(exported.attempt().join("hf/step-1"))
+        .unwrap()
+        .flatten()
+    {
+        std::fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
+    }
+    place.run(&["--steps", "1"]).expect(0);
+    let path = model.join("config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut configuration: serde_json::Value = serde_json::from_str(&text).unwrap();
+    configuration["rms_norm_eps"] = 1e-3.into();
+    std::fs::write(&path, configuration.to_string()).unwrap();
+    place
+        .run(&["--resume"])
+        .expect(1)
+        .says(&["cannot resume", "the configuration of `tiny`", "put it back"]);
+    std::fs::write(&path, text).unwrap();
+    place.run(&["--resume"]).expect(0).says(&["going on after step 1"]);
+}
+
+#[test]
 fn a_damaged_checkpoint_is_refused_and_named() {
     let whole = unbroken(&[]);
     let place = Place::new();

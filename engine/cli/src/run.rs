@@ -118,14 +118,26 @@ async fn execute(
         return Ok(ExitCode::SUCCESS);
     }
     refuse_impossible(&start, total)?;
-    let mut fingerprints = data.fingerprints.clone();
-    for (model, tokenizer) in &data.tokenizers {
-        fingerprints.insert(format!("tokenizer of {model}"), tokenizer.fingerprint());
-    }
+    let tokenizers = data
+        .tokenizers
+        .iter()
+        .map(|(model, tokenizer)| (model, tokenizer.fingerprint()));
+    let rows = data
+        .fingerprints
+        .iter()
+        .map(|(name, hash)| (format!("data of `{name}`"), hash.clone()));
+    let fingerprints: BTreeMap<String, String> = rows
+        .chain(tokenizers.map(|(model, hash)| (format!("tokenizer of `{model}`"), hash)))
+        .chain(
+            data.configurations
+                .iter()
+                .map(|(model, hash)| (format!("configuration of `{model}`"), hash.clone())),
+        )
+        .collect();
     let programs = data.programs.clone();
     let identity = |versions: BTreeMap<String, String>| Identity {
         plan_hash: plan.hash(),
-        data_fingerprints: fingerprints.clone(),
+        fingerprints: fingerprints.clone(),
         threads: threads(&plan),
         versions: versions.into_iter().chain(programs.clone()).collect(),
     };

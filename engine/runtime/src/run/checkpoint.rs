@@ -28,8 +28,8 @@ const MANIFEST: &str = "manifest.json";
 pub struct Identity {
     /// Hash of the plan without what may change.
     pub plan_hash: String,
-    /// Fingerprint of the data, by sampler.
-    pub data_fingerprints: BTreeMap<String, String>,
+    /// Hashes of what was read, by what it is: "data of `prompts`", "tokenizer of `policy`".
+    pub fingerprints: BTreeMap<String, String>,
     /// Thread settings, by pool and variable, such as `local.OMP_NUM_THREADS`.
     pub threads: BTreeMap<String, String>,
     /// Versions of programs and libraries, and the devices. A change is told, not refused.
@@ -271,22 +271,23 @@ pub fn compatible(manifest: &Manifest, now: &Identity) -> Result<Vec<String>, Ru
             now: Some(now.plan_hash.clone()),
         });
     }
-    let changed = |what: &str, before: &BTreeMap<String, String>, now: &BTreeMap<String, String>| match first_difference(
-        before, now,
-    ) {
-        Some((key, before, now)) => Err(RunError::Changed {
-            what: format!("{what} `{key}`"),
-            before,
-            now,
-        }),
-        None => Ok(()),
+    let changed = |what: fn(&str) -> String, before: &BTreeMap<String, String>, now: &BTreeMap<String, String>| {
+        match all_differences(before, now).next() {
+            Some((key, before, now)) => Err(RunError::Changed {
+                what: what(&key),
+                before,
+                now,
+            }),
+            None => Ok(()),
+        }
     };
+    let fingerprint = |key: &str| format!("the fingerprint of the {key}");
+    changed(fingerprint, &before.fingerprints, &now.fingerprints)?;
     changed(
-        "the fingerprint of the data of",
-        &before.data_fingerprints,
-        &now.data_fingerprints,
+        |key| format!("the thread setting `{key}`"),
+        &before.threads,
+        &now.threads,
     )?;
-    changed("the thread setting", &before.threads, &now.threads)?;
     Ok(all_differences(&before.versions, &now.versions)
         .map(|(key, before, now)| {
             let text = |value: Option<String>| value.unwrap_or_else(|| "not there".to_owned());
@@ -309,10 +310,6 @@ fn all_differences<'a>(
     keys.into_iter()
         .map(|key| (key.clone(), before.get(key).cloned(), now.get(key).cloned()))
         .filter(|(_, before, now)| before != now)
-}
-
-fn first_difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Option<Difference> {
-    all_differences(before, now).next()
 }
 
 fn folder_name(step: u64) -> String {

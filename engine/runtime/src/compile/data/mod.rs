@@ -25,6 +25,7 @@ use rlpipe_core::services::Rows;
 use rlpipe_text::{ChatTemplateChoice, Tokenizer};
 
 use super::pipeline::Pipeline;
+use crate::hash::sha256;
 use dataset::Reading;
 use models::scratch;
 pub use models::{init_model, missing_files, model_folder};
@@ -39,6 +40,8 @@ pub struct Data {
     pub rows: BTreeMap<String, Arc<dyn Rows>>,
     /// Tokenizers of each model.
     pub tokenizers: BTreeMap<String, Arc<Tokenizer>>,
+    /// SHA-256 of the `config.json` of each model that has a folder.
+    pub configurations: BTreeMap<String, String>,
     /// SHA-256 of each data set, by the sampler's name, or `SAMPLER.NAME` for those of `datasets`.
     pub fingerprints: BTreeMap<String, String>,
     /// What became of the rows of each data set.
@@ -226,6 +229,10 @@ fn tokenizer(
             // A folder that is not there is RL11's to report.
             if !folder.is_dir() {
                 return None;
+            }
+            // A file that is not there is RL11's to report.
+            if let Ok(configuration) = std::fs::read(folder.join("config.json")) {
+                data.configurations.insert(model.to_owned(), sha256(&configuration));
             }
             Tokenizer::load_with(&folder, &choice).map_err(|error| error.to_string())
         }

@@ -20,7 +20,7 @@ fn identity() -> Identity {
     let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     Identity {
         plan_hash: "p1".into(),
-        data_fingerprints: one("prompts", "d1"),
+        fingerprints: one("data of `prompts`", "d1"),
         threads: one("local.OMP_NUM_THREADS", "2"),
         versions: one("torch", "2.11.0"),
     }
@@ -263,7 +263,7 @@ fn only_the_same_run_goes_on() {
         error.contains("`run.work_dir`, `run.checkpoint`, `run.hf_export` and `run.total_steps`"),
         "{error}"
     );
-    let error = try_with(|now| drop(now.data_fingerprints.insert("prompts".into(), "d2".into()))).unwrap_err();
+    let error = try_with(|now| drop(now.fingerprints.insert("data of `prompts`".into(), "d2".into()))).unwrap_err();
     assert!(
         error.contains("the fingerprint of the data of `prompts` was `d1` at the checkpoint and is `d2`"),
         "{error}"
