@@ -97,6 +97,8 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
 /// Where a run takes up.
 struct Start {
     folder: RunFolder,
+    /// Whether the folder is that of an attempt that was there.
+    reopened: bool,
     checkpoint: Option<Checkpoint<State>>,
 }
 
@@ -154,20 +156,18 @@ async fn execute(
         .path()
         .canonicalize()
         .unwrap_or_else(|_| start.folder.path().to_owned());
-    progress.line(&match &start.checkpoint {
-        Some(checkpoint) => format!(
-            "{}, going on after step {}, in {}",
-            plan.name,
-            checkpoint.state.step,
-            place.display()
-        ),
-        None => format!("{}, in {}", plan.name, place.display()),
-    });
+    let from = match &start.checkpoint {
+        Some(checkpoint) => format!(", going on after step {}", checkpoint.state.step),
+        None if start.reopened => ", from the beginning: there is no checkpoint to go on from".to_owned(),
+        None if arguments.resume => ", a new attempt: there is none to resume".to_owned(),
+        None => String::new(),
+    };
+    progress.line(&format!("{}{from}, in {}", plan.name, place.display()));
 
     let stop = Stop::default();
     let fleet = tokio::select! {
         fleet = Fleet::start(&plan, data, cache, &start.folder, &progress) => Arc::new(fleet?),
-        () = interrupts.second(&stop, &progress) => return interrupted(),
+        () = interrupts.second(&stop, &progress) => return interrupted(&place),
     };
     let identity = identity(fleet.versions());
     if let Some(checkpoint) = &start.checkpoint {
@@ -223,7 +223,7 @@ async fn execute(
                 ExitCode::SUCCESS
             })
         }
-        Err(RunFailure::Killed) => interrupted(),
+        Err(RunFailure::Killed) => interrupted(&place),
         Err(failure) => {
             // What a full disk or a dead worker leaves behind is in the folder; say where that is.
             let way_out = way_out(&place);
@@ -240,8 +240,8 @@ fn way_out(place: &Path) -> String {
     }
 }
 
-fn interrupted() -> Result<ExitCode> {
-    output::error(&format!("{}\n", RunFailure::Killed));
+fn interrupted(place: &Path) -> Result<ExitCode> {
+    output::error(&format!("{}; {}\n", RunFailure::Killed, way_out(place)));
     Ok(ExitCode::from(INTERRUPTED))
 }
 
@@ -252,10 +252,15 @@ fn start(arguments: &RunArguments, plan: &Plan) -> Result<Start> {
         && let Some(folder) = RunFolder::open(work_dir, &plan.name, arguments.attempt.as_deref())?
     {
         let checkpoint = folder.checkpoints().newest::<State>()?;
-        return Ok(Start { folder, checkpoint });
+        return Ok(Start {
+            folder,
+            reopened: true,
+            checkpoint,
+        });
     }
     Ok(Start {
         folder: RunFolder::create(work_dir, &plan.name)?,
+        reopened: false,
         checkpoint: None,
     })
 }

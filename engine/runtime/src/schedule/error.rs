@@ -39,7 +39,7 @@ pub enum RunFailure {
         filtered: bool,
     },
     /// A second Ctrl-C.
-    #[error("stopped at once; what was done since the last checkpoint is lost, and `--resume` goes on from there")]
+    #[error("stopped at once, without a checkpoint of this step")]
     Killed,
 }
 
