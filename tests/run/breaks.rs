@@ -109,7 +109,9 @@ fn a_second_interrupt_ends_the_run_at_once() {
         run.signal(signals[0]);
         run.until("stopping after this step");
         run.signal(signals[1]);
-        run.end().expect(130).says(&["stopped at once", "`--resume` goes on after step"]);
+        run.end()
+            .expect(130)
+            .says(&["stopped at once", "`--resume` goes on after step"]);
         place.assert_cleared();
         resumes_to(&place, &LONG, &whole);
     }

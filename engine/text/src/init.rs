@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use rlpipe_model::Architecture;
+use rlpipe_model::{Architecture, ModelConfig};
 use serde_json::{Map, Value, json};
 
 use crate::TextError;
@@ -116,6 +116,13 @@ impl InitSpec {
             ));
         }
         self.vocabulary().map(|_| ())
+    }
+
+    /// The network that the folder's `config.json` describes, without writing it.
+    pub fn model_config(&self) -> Result<ModelConfig, TextError> {
+        self.check()?;
+        let text = config(self, self.vocabulary()?.len()).to_string();
+        rlpipe_model::parse_config(&text).map_err(|faults| TextError::Spec(rlpipe_model::joined(&faults)))
     }
 
     /// Every token in the order of its id, special ones first.

@@ -210,13 +210,20 @@ pub enum Role {
         min_samples_per_prompt: u32,
     },
     /// Log-probs of a frozen copy.
-    Reference,
+    Reference {
+        /// Tokens that go through the model together.
+        max_tokens_per_pack: u32,
+        /// Tokens whose logits exist at the same time.
+        logprob_chunk_tokens: u32,
+    },
     /// Learns from steps.
     Trainer {
         /// Each over an equal share of the step's groups.
         optimizer_steps: u32,
         /// Tokens that go through the model together.
         max_tokens_per_pack: u32,
+        /// Tokens whose logits exist at the same time.
+        logprob_chunk_tokens: u32,
         /// Workers that share one sequence.
         sequence_parallel: u32,
         /// Learning-rate warm-up.
@@ -226,8 +233,12 @@ pub enum Role {
     },
     /// Learns from examples, once, before the first step.
     SftTrainer {
+        /// Examples in one optimizer step.
+        batch_size: u32,
         /// Tokens that go through the model together.
         max_tokens_per_pack: u32,
+        /// Tokens whose logits exist at the same time.
+        logprob_chunk_tokens: u32,
     },
     /// Brings weights to an engine.
     WeightSync {

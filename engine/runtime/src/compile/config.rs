@@ -110,6 +110,9 @@ pub struct PoolConfig {
     /// Memory of the machine for each worker, such as `16GiB`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_per_worker: Option<ByteSize>,
+    /// Memory of each accelerator, such as `80GiB`: what the pool is put on is checked against it, on any machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_per_accelerator: Option<ByteSize>,
 }
 
 fn one() -> NonZeroU32 {

@@ -14,6 +14,7 @@ mod graph;
 mod hub;
 mod intervals;
 mod lints;
+mod memory;
 mod pipeline;
 mod programs;
 mod read;
@@ -37,6 +38,7 @@ pub use config::{
 pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs};
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
+pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory, synced_every, worker_memory};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
 pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema, section_settings};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rlpipe_core::kind::{PortType, Role, Target};
 
 use super::{Clock, Edge, PlannedEngine, PlannedModel, PlannedNode, PlannedWorker};
-use crate::compile::{Node, Pipeline, PoolConfig, RunConfig};
+use crate::compile::{Node, Pipeline, PoolConfig, RunConfig, synced_every};
 
 /// Live nodes, each after those it takes from; the order of the file where that leaves a choice.
 pub fn in_order(pipeline: &Pipeline) -> Vec<usize> {
@@ -152,14 +152,4 @@ pub fn workers(pipeline: &Pipeline) -> Vec<PlannedWorker> {
         }
     }
     workers
-}
-
-fn synced_every(pipeline: &Pipeline, engine: &str) -> u32 {
-    pipeline
-        .live()
-        .find_map(|(_, _, contract)| match &contract.role {
-            Role::WeightSync { to, every_steps } if to == engine => Some(*every_steps),
-            _ => None,
-        })
-        .unwrap_or(1)
 }

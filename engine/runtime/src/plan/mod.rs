@@ -11,7 +11,7 @@ use rlpipe_core::services::ServiceError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::compile::{ModelConfig, Pipeline, PoolConfig, RunConfig};
+use crate::compile::{ModelConfig, Pipeline, PoolConfig, RunConfig, WorkerMemory, worker_memory};
 use crate::hash::sha256;
 
 use batch::batch_table;
@@ -42,6 +42,9 @@ pub struct Plan {
     pub batch: Option<BatchTable>,
     /// Processes to start.
     pub workers: Vec<PlannedWorker>,
+    /// What they hold in memory, as far as it is known.
+    #[serde(default)]
+    pub memory: Vec<WorkerMemory>,
 }
 
 /// A node of a plan.
@@ -188,15 +191,17 @@ impl Plan {
             nodes: nodes?,
             batch: batch_table(pipeline),
             workers: workers(pipeline),
+            memory: worker_memory(pipeline, None),
         })
     }
 
     /// A hash of all that a resumed run may not change: everything but `work_dir`, `checkpoint`, `hf_export`,
-    /// `report_waits_after_seconds` and the number of steps.
+    /// `report_waits_after_seconds` and the number of steps. What memory it takes follows from the rest and the machine.
     pub fn hash(&self) -> String {
         let mut value = serde_json::to_value(self).unwrap_or(Value::Null);
         value["run"] = json!({ "seed": self.run.seed, "cluster": self.run.cluster });
         value["total_steps"] = Value::Null;
+        value["memory"] = Value::Null;
         if let Some(clocks) = value["clocks"].as_array_mut() {
             clocks.retain(|clock| !clock["name"].as_str().is_some_and(|name| name.starts_with("run.")));
         }

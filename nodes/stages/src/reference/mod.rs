@@ -46,7 +46,10 @@ model: policy
             inputs: vec![Input::one("batch", PortType::Batch).needs(&[Field::Tokens])],
             outputs: vec![Output::new("batch", PortType::Batch).adds(&[Field::ReferenceLogprobs])],
             uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
-            role: Role::Reference,
+            role: Role::Reference {
+                max_tokens_per_pack: self.max_tokens_per_pack.get(),
+                logprob_chunk_tokens: self.logprob_chunk_tokens.get(),
+            },
         }
     }
 

@@ -69,7 +69,9 @@ optimizer: { adamw: { lr: 1e-5 } }
             outputs: vec![Output::new("weights", PortType::Weights)],
             uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
             role: Role::SftTrainer {
+                batch_size: self.batch_size.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
+                logprob_chunk_tokens: self.logprob_chunk_tokens.get(),
             },
         }
     }

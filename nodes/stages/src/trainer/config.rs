@@ -276,6 +276,7 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
             role: Role::Trainer {
                 optimizer_steps: self.optimizer_steps.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
+                logprob_chunk_tokens: self.loss.logprob_chunk_tokens.0.get(),
                 sequence_parallel: 1,
                 warmup_steps: self.lr_schedule.warmup_steps(),
                 kl: self.loss.kl().map(|(estimator, _)| estimator),

@@ -27,6 +27,7 @@ use rlpipe_text::{ChatTemplateChoice, Tokenizer};
 use super::pipeline::Pipeline;
 use crate::hash::sha256;
 use dataset::Reading;
+pub(super) use models::init_spec;
 use models::scratch;
 pub use models::{init_model, missing_files, model_folder};
 use needs::needs;

@@ -19,7 +19,7 @@ pub fn scratch(init: &InitConfig, choice: &ChatTemplateChoice) -> Result<Tokeniz
 }
 
 /// A model from nothing, in the terms of the text crate.
-fn init_spec(init: &InitConfig) -> InitSpec {
+pub fn init_spec(init: &InitConfig) -> InitSpec {
     let tokenizer = match &init.tokenizer.0 {
         InitTokenizer::Characters(characters) => rlpipe_text::InitTokenizer::Characters(characters.clone()),
         InitTokenizer::Bytes => rlpipe_text::InitTokenizer::Bytes,

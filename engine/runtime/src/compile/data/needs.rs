@@ -61,7 +61,12 @@ pub fn needs(
                     }
                     model_of(engine)?
                 }
-                (Role::SftTrainer { max_tokens_per_pack }, PortType::Examples) => {
+                (
+                    Role::SftTrainer {
+                        max_tokens_per_pack, ..
+                    },
+                    PortType::Examples,
+                ) => {
                     needs.examples = true;
                     needs.max_example_tokens = Some(*max_tokens_per_pack);
                     model_of(node)?

@@ -1,0 +1,110 @@
+//! What a worker holds on its device, part by part: data only. docs/memory.md has the formula of each part.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a worker's tensors lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryDevice {
+    /// The machine's memory.
+    Host,
+    /// An accelerator's.
+    Accelerator,
+}
+
+/// What a worker is at while memory is held. Phases follow each other; no two go on at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryPhase {
+    /// Reading or drawing weights.
+    Load,
+    /// `sft_trainer`.
+    WarmUp,
+    /// Prompts and decoding.
+    Generate,
+    /// Log-probs without a gradient: `reference`, and `old_logprobs: recompute` with several optimizer steps.
+    Logprobs,
+    /// A pack, forward and backward.
+    Train,
+    /// Clipping and AdamW.
+    OptimizerStep,
+    /// Writing a checkpoint or an export.
+    Save,
+}
+
+impl MemoryPhase {
+    /// All of them, in the order of a run.
+    pub const ALL: [Self; 7] = [
+        Self::Load,
+        Self::WarmUp,
+        Self::Generate,
+        Self::Logprobs,
+        Self::Train,
+        Self::OptimizerStep,
+        Self::Save,
+    ];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::WarmUp => "warm-up",
+            Self::Generate => "generate",
+            Self::Logprobs => "log-probs",
+            Self::Train => "train",
+            Self::OptimizerStep => "optimizer step",
+            Self::Save => "save",
+        }
+    }
+}
+
+/// Something that takes memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryPart {
+    /// What it is, for people, such as `fp32 master weights`.
+    pub name: String,
+    /// Whose it is; none: the process's own.
+    pub model: Option<String>,
+    /// Its size.
+    pub bytes: u64,
+    /// When it is there.
+    pub phases: Vec<MemoryPhase>,
+}
+
+/// What one worker holds on its device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerMemory {
+    /// The worker's pool.
+    pub pool: String,
+    /// Its number among all workers.
+    pub rank: u32,
+    /// Where.
+    pub device: MemoryDevice,
+    /// What there is, where a setting or the machine says.
+    pub available_bytes: Option<u64>,
+    /// What is held; without the parts of models that `not_checked` names.
+    pub parts: Vec<MemoryPart>,
+    /// Why parts are left out; empty where everything is known.
+    pub not_checked: Vec<String>,
+}
+
+impl WorkerMemory {
+    /// What is held in a phase.
+    pub fn bytes_in(&self, phase: MemoryPhase) -> u64 {
+        let there = self.parts.iter().filter(|part| part.phases.contains(&phase));
+        there.map(|part| part.bytes).sum()
+    }
+
+    /// The phase with most, and how much that is; none where parts are left out.
+    pub fn peak(&self) -> Option<(MemoryPhase, u64)> {
+        let of = |phase| (phase, self.bytes_in(phase));
+        let most = MemoryPhase::ALL
+            .map(of)
+            .into_iter()
+            .rev()
+            .max_by_key(|(_, bytes)| *bytes);
+        most.filter(|_| self.not_checked.is_empty())
+    }
+}
