@@ -9,7 +9,9 @@ use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
 use rlpipe_core::kind::ByteSize;
 use rlpipe_core::plugin::{Sample, Tried};
 use rlpipe_core::services::JudgeCommand;
-use rlpipe_runtime::compile::{Machine, Outcome, Request, check_world_on, compile, load_data, read_file, try_programs};
+use rlpipe_runtime::compile::{
+    Machine, Outcome, Request, check_world_on, compile, load_data, load_feeds, read_file, try_programs,
+};
 use rlpipe_stages::KINDS;
 
 /// The project's folder.
@@ -112,6 +114,7 @@ pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
 /// - `# set: PATH=VALUE`: a `--set` argument;
 /// - `# env: NAME=VALUE`: a variable of the environment;
 /// - `# pass: data` and `# pass: world`: looks at these, too; `# pass: programs`, after the data, calls programs;
+/// - `# pass: tests`: reads the files that tests are fed;
 /// - `# machine: no worker`: where that looks, the worker program is missing;
 /// - `# also: CODE`: it has a second fault, which cannot be without the first.
 pub struct Case {
@@ -218,6 +221,11 @@ impl Case {
         if let Some(pipeline) = &outcome.pipeline {
             if self.all_of("pass").any(|pass| pass == "world") {
                 check_world_on(pipeline, &self.machine(), &mut outcome.diagnostics);
+            }
+            if self.all_of("pass").any(|pass| pass == "tests") {
+                for test in &pipeline.tests {
+                    load_feeds(pipeline, test, &mut outcome.sources, &mut outcome.diagnostics);
+                }
             }
             if self.all_of("pass").any(|pass| pass == "data") {
                 let data = load_data(pipeline, &mut outcome.sources, &mut outcome.diagnostics, &|_, _, _| {});

@@ -124,6 +124,11 @@ fn about_section(place: &str) -> &'static str {
         "models.NAME" => "a model; give exactly one of `path`, `hub` and `init`",
         "env.vars.NAME" => "an environment variable that the file takes: `${NAME}` or `${NAME:-default}`, in any value",
         "env.rules" => "what must hold among the variables; each rule is a mapping with one of these keys",
+        "tests.NAME" => "a test, which `rlpipe test` runs; [testing.md](../testing.md) shows how",
+        "tests.NAME.feed.NODE" => "what enters a node; give exactly one of `groups`, `batch` and `rollouts`",
+        "tests.NAME.feed.NODE.groups" => "each element of `groups` or `batch`: a prompt with responses",
+        "tests.NAME.expect.NODE" => "what must come out of a node; what is left out is not looked at",
+        "tests.NAME.expect.NODE.groups" => "each element of `groups`, `batch` or `dropped`",
         _ => "others",
     }
 }

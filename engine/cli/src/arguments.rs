@@ -21,6 +21,8 @@ pub enum Verb {
     Validate(ValidateArguments),
     /// Show what running a pipeline would do.
     Plan(PlanArguments),
+    /// Run the tests that a pipeline brings along: without a model, and without a worker.
+    Test(TestArguments),
     /// Fetch the models of a hub that a pipeline names, into the Hugging Face cache.
     Download(DownloadArguments),
     /// Print the JSON Schema of pipeline files.
@@ -87,6 +89,28 @@ pub struct PlanArguments {
     /// Print the plan as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `test`.
+#[derive(Debug, Args)]
+pub struct TestArguments {
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    /// Only these tests.
+    #[arg(last = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// How what came of them is shown.
+    #[arg(long, value_enum, default_value_t = TestFormat::Full)]
+    pub format: TestFormat,
+}
+
+/// How what came of tests is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TestFormat {
+    /// A line for each, and what was expected and came where they differ.
+    Full,
+    /// A JSON object.
+    Json,
 }
 
 /// Arguments of `download`.

@@ -14,6 +14,7 @@ mod progress;
 mod run;
 mod schema;
 mod summary;
+mod test;
 mod validate;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Validate(arguments) => validate::validate(&arguments),
         Verb::Plan(arguments) => plan::plan(&arguments),
+        Verb::Test(arguments) => test::test(&arguments),
         #[cfg(feature = "download")]
         Verb::Download(arguments) => download::download(&arguments),
         #[cfg(not(feature = "download"))]

@@ -48,7 +48,7 @@ pub fn planned(plan: &Plan) -> Result<Vec<PlannedProgram>> {
 pub struct Programs {
     seed: u64,
     logs: PathBuf,
-    progress: Arc<Progress>,
+    notice: Arc<dyn Fn(&str) + Send + Sync>,
     /// Processes of each program of a node.
     processes: BTreeMap<String, u32>,
     running: Mutex<Vec<Arc<CommandPool>>>,
@@ -58,25 +58,32 @@ impl Programs {
     /// None yet; nodes start them when they are built.
     pub fn new(plan: &Plan, folder: &RunFolder, progress: &Arc<Progress>) -> Result<Self> {
         let planned = planned(plan)?.into_iter();
-        let processes = planned.map(|program| (program.node, program.processes)).collect();
+        let progress = progress.clone();
         Ok(Self {
-            seed: plan.run.seed,
-            logs: folder.logs(),
-            progress: progress.clone(),
-            processes,
-            running: Mutex::default(),
+            processes: planned.map(|program| (program.node, program.processes)).collect(),
+            ..Self::single(plan.run.seed, folder.logs(), Arc::new(move |text| progress.line(text)))
         })
+    }
+
+    /// The same, with one process of each program, whatever pool it is in.
+    pub fn single(seed: u64, logs: PathBuf, notice: Arc<dyn Fn(&str) + Send + Sync>) -> Self {
+        Self {
+            seed,
+            logs,
+            notice,
+            processes: BTreeMap::new(),
+            running: Mutex::default(),
+        }
     }
 
     /// Starts the processes of a program.
     pub fn start(&self, node: &str, command: &JudgeCommand) -> Result<Arc<CommandPool>, ServiceError> {
-        let progress = self.progress.clone();
         let settings = PoolSettings {
             node: node.to_owned(),
             processes: self.processes.get(node).copied().unwrap_or(1),
             seed: self.seed,
             logs: self.logs.clone(),
-            notice: Arc::new(move |text| progress.line(text)),
+            notice: self.notice.clone(),
         };
         let pool = CommandPool::start(command, &settings).map_err(|error| {
             let run = command.run.join(" ");

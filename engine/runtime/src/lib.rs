@@ -6,3 +6,4 @@ mod hash;
 pub mod plan;
 pub mod run;
 pub mod schedule;
+pub mod trial;

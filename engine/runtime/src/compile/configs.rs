@@ -80,6 +80,7 @@ pub fn decode_all(
         models,
         hub: HubCache::default(),
         nodes,
+        tests: super::trials::decode_all(tree, diagnostics),
     }
 }
 
@@ -213,7 +214,7 @@ pub fn nearest_divisors(whole: u32, wanted: u32) -> Vec<u32> {
     divisors
 }
 
-fn mapping<'a>(tree: &'a Tree, key: &str, diagnostics: &mut Diagnostics) -> &'a [rlpipe_core::document::Entry] {
+pub fn mapping<'a>(tree: &'a Tree, key: &str, diagnostics: &mut Diagnostics) -> &'a [rlpipe_core::document::Entry] {
     let Some(section) = tree.get(key) else { return &[] };
     if !matches!(section.value, Value::Map(_) | Value::Unresolved) {
         diagnostics.push(Diagnostic::error(
@@ -245,7 +246,7 @@ fn sections<T: DeserializeOwned>(
         .collect()
 }
 
-fn decode_section<T: DeserializeOwned>(tree: &Tree, path: &[&str], diagnostics: &mut Diagnostics) -> Option<T> {
+pub fn decode_section<T: DeserializeOwned>(tree: &Tree, path: &[&str], diagnostics: &mut Diagnostics) -> Option<T> {
     match decode::<T>(tree, &[]) {
         Ok(config) => Some(config),
         Err(faults) => {

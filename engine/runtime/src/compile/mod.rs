@@ -22,6 +22,7 @@ mod resources;
 mod schema;
 mod short_forms;
 mod shown;
+mod trials;
 mod world;
 
 use std::io;
@@ -44,6 +45,9 @@ pub use programs::check_calls as try_programs;
 pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema, section_settings};
 pub use short_forms::short_forms;
 pub use shown::shown_path;
+pub use trials::{
+    Expectation, ExpectedGroup, FedGroup, Feed, Feeds, Maybe, Route, Test, TestConfig, carried, load_feeds,
+};
 pub use world::{Machine, check as check_world, check_on as check_world_on};
 
 /// What is compiled.
@@ -122,5 +126,6 @@ fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: 
     batch::check(&pipeline, diagnostics);
     resources::check(&pipeline, diagnostics);
     lints::check(&pipeline, diagnostics);
+    trials::check(&pipeline, diagnostics);
     pipeline
 }

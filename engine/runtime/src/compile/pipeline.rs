@@ -8,6 +8,7 @@ use rlpipe_core::kind::{AnyConfig, Contract, Field, Kind, PortType, Target};
 use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
 use super::environment::Variables;
 use super::hub::{HubCache, HubConfig};
+use super::trials::Test;
 
 /// One entry of a section, with where it stands.
 pub struct Section<T> {
@@ -37,6 +38,8 @@ pub struct Pipeline {
     pub hub: HubCache,
     /// Nodes, in the order of the file.
     pub nodes: Vec<Node>,
+    /// The section `tests`, in the order of the file.
+    pub tests: Vec<Test>,
 }
 
 /// One end of an edge.

@@ -6,7 +6,7 @@ use rlpipe_core::document::{Format, Sources, Tree, Value, merge, parse, set_argu
 use super::Request;
 
 /// Top-level keys.
-pub const TOP_LEVEL: [&str; 7] = ["version", "name", "env", "run", "pools", "models", "nodes"];
+pub const TOP_LEVEL: [&str; 8] = ["version", "name", "env", "run", "pools", "models", "nodes", "tests"];
 
 /// The version of the pipeline format.
 pub const VERSION: i64 = 1;

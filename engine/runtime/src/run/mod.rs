@@ -19,6 +19,6 @@ pub use disk::{copy_texts, fresh_folder, name_dtype, publish_folder, write_atomi
 pub use errors::RunError;
 pub use folder::{Purpose, RunFolder};
 pub use metrics::{MetricsFile, MetricsRow};
-pub use rollouts::write_rollouts;
+pub use rollouts::{UnreadRollouts, read_rollouts, write_rollouts};
 pub use tensorboard::EventFile;
 pub use trace::{Span, TraceFile};

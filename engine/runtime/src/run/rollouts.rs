@@ -1,11 +1,13 @@
 //! `rollouts/{train,eval}/step-N.jsonl`: one line a rollout, one file a step.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
+use std::sync::Arc;
 
-use rlpipe_core::data::{FinishReason, Group, Message, Status, VersionRun};
-use serde::Serialize;
+use rlpipe_core::data::{FinishReason, Group, Message, Rollout, Row, Score, Status, VersionRun};
+use serde::{Deserialize, Serialize};
 
 use super::disk::write_atomic_with;
 use super::errors::RunError;
@@ -87,6 +89,132 @@ fn write_group(file: &mut impl Write, group: &Group) -> io::Result<()> {
         file.write_all(b"\n")?;
     }
     Ok(())
+}
+
+/// A line as it is read back. What later versions add to it is passed over.
+#[derive(Deserialize)]
+struct ReadLine {
+    group_id: u64,
+    prompt: Vec<Message>,
+    #[serde(default)]
+    prompt_ids: Vec<u32>,
+    response: String,
+    #[serde(default)]
+    response_ids: Vec<u32>,
+    #[serde(default)]
+    logprobs: Vec<Option<f32>>,
+    #[serde(default)]
+    mask: Vec<bool>,
+    #[serde(default)]
+    policy_version: Vec<VersionRun>,
+    #[serde(default)]
+    reward: Option<f64>,
+    #[serde(default)]
+    parsed: Option<String>,
+    #[serde(default)]
+    parts: BTreeMap<String, f64>,
+    #[serde(default)]
+    judge_error: Option<String>,
+    finish_reason: FinishReason,
+    #[serde(default)]
+    data_source: String,
+    #[serde(default)]
+    ground_truth: Option<String>,
+    sampler: String,
+    status: Status,
+}
+
+/// Why rollouts cannot be read.
+#[derive(Debug)]
+pub enum UnreadRollouts {
+    /// The file cannot be read.
+    File(io::Error),
+    /// It has no lines.
+    Empty,
+    /// A line is no rollout.
+    Line {
+        /// Its number, from 1.
+        number: u64,
+        /// Its text.
+        text: String,
+        /// What is wrong with it.
+        error: String,
+    },
+}
+
+/// The first `limit` groups of a file that [`write_rollouts`] wrote, as they were before their advantages: lines of the
+/// same group stand together. What a filter dropped stands there completed, as it came to the filter. The columns of
+/// rows are not in such a file.
+pub fn read_rollouts(path: &Path, limit: usize) -> Result<Vec<Group>, UnreadRollouts> {
+    let file = BufReader::new(File::open(path).map_err(UnreadRollouts::File)?);
+    let mut groups: Vec<Group> = Vec::new();
+    for (text, number) in file.lines().zip(1..) {
+        let text = text.map_err(UnreadRollouts::File)?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let line: ReadLine = serde_json::from_str(&text).map_err(|error| UnreadRollouts::Line {
+            number,
+            error: error.to_string(),
+            text,
+        })?;
+        let is_next = |group: &Group| group.id == line.group_id && *group.sampler == *line.sampler;
+        if !groups.last().is_some_and(is_next) {
+            if groups.len() == limit {
+                break;
+            }
+            groups.push(Group {
+                id: line.group_id,
+                sampler: Arc::from(line.sampler.as_str()),
+                row: Arc::new(Row {
+                    dataset: path.display().to_string(),
+                    line: number,
+                    prompt: line.prompt.clone(),
+                    prompt_ids: line.prompt_ids.clone(),
+                    data_source: line.data_source.clone(),
+                    ground_truth: line.ground_truth.clone(),
+                    ..Row::default()
+                }),
+                rollouts: Vec::new(),
+            });
+        }
+        if let Some(group) = groups.last_mut() {
+            group.rollouts.push(rollout(line));
+        }
+    }
+    if groups.is_empty() {
+        return Err(UnreadRollouts::Empty);
+    }
+    Ok(groups)
+}
+
+fn rollout(line: ReadLine) -> Rollout {
+    let is_scored = line.reward.is_some() || line.parsed.is_some() || line.judge_error.is_some();
+    Rollout {
+        response_ids: line.response_ids,
+        logprobs: line
+            .logprobs
+            .into_iter()
+            .map(|value| value.unwrap_or(f32::NAN))
+            .collect(),
+        mask: line.mask,
+        policy_version: line.policy_version,
+        temperature: 1.0,
+        response: line.response,
+        score: is_scored.then_some(Score {
+            reward: line.reward,
+            parsed: line.parsed,
+            parts: line.parts,
+            error: line.judge_error,
+        }),
+        advantage: None,
+        reference_logprobs: None,
+        status: match line.status {
+            Status::Filtered => Status::Completed,
+            status => status,
+        },
+        finish_reason: line.finish_reason,
+    }
 }
 
 #[cfg(test)]

@@ -18,5 +18,7 @@ mod waits;
 
 pub use error::RunFailure;
 pub use event::{Event, Phase, Reporter};
+pub(crate) use path::mark as mark_dropped;
+pub(crate) use report::metrics_of;
 pub use run::{Ended, Run, Setup, Stop};
 pub use state::{State, WorkerState};

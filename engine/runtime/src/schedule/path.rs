@@ -112,7 +112,7 @@ impl Path {
 }
 
 /// A dropped group's rollouts say why they are not trained.
-fn mark(group: &mut Group, reason: &DropReason) {
+pub fn mark(group: &mut Group, reason: &DropReason) {
     let status = match reason {
         DropReason::Failed(_) => Status::Failed,
         DropReason::Filtered(_) => Status::Filtered,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rlpipe_core::data::{Batch, DropReason, FinishReason, Metrics, Rollout, mean, standard_deviation};
+use rlpipe_core::data::{Batch, DropReason, FinishReason, Group, Metrics, Rollout, mean, standard_deviation};
 
 use super::produce::Produced;
 
@@ -80,16 +80,29 @@ pub fn by_source(batch: &Batch) -> Metrics {
 
 /// What did not make it into the step.
 pub fn of_dropped(produced: &Produced) -> Metrics {
-    let mut metrics = Metrics::default();
-    metrics.set(
-        "groups/filtered",
-        produced.dropped(|reason| matches!(reason, DropReason::Filtered(_))) as f64,
-    );
-    metrics.set(
-        "groups/failed",
-        produced.dropped(|reason| matches!(reason, DropReason::Failed(_))) as f64,
-    );
+    let mut metrics = by_reason(&produced.dropped);
     metrics.set("groups/filled", produced.filled as f64);
     metrics.set("groups/refills", f64::from(produced.refills));
+    metrics
+}
+
+/// How many groups were dropped, by why.
+fn by_reason(dropped: &[(Group, DropReason)]) -> Metrics {
+    let filtered = dropped
+        .iter()
+        .filter(|(_, reason)| matches!(reason, DropReason::Filtered(_)))
+        .count();
+    let mut metrics = Metrics::default();
+    metrics.set("groups/filtered", filtered as f64);
+    metrics.set("groups/failed", (dropped.len() - filtered) as f64);
+    metrics
+}
+
+/// What groups look like, those that go on and those that do not.
+pub fn metrics_of(kept: &[Group], dropped: &[(Group, DropReason)]) -> Metrics {
+    let batch = Batch { groups: kept.to_vec() };
+    let mut metrics = of_batch(&batch, 1);
+    metrics.extend(by_source(&batch));
+    metrics.extend(by_reason(dropped));
     metrics
 }

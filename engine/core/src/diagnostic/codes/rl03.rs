@@ -5,7 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL03: &[&Code] = &[
     &RL0301, &RL0302, &RL0303, &RL0304, &RL0305, &RL0306, &RL0307, &RL0308, &RL0309, &RL0310, &RL0311, &RL0312,
-    &RL0313, &RL0314, &RL0315, &RL0316,
+    &RL0313, &RL0314, &RL0315, &RL0316, &RL0321, &RL0322,
 ];
 
 /// An input names a node that is not there.
@@ -257,5 +257,36 @@ pub static RL0316: Code = Code {
               agent_loop, inputs: { prompts: prompts, engine: small } }   # shortened\n  others: { type: agent_loop, \
               inputs: { prompts: prompts, engine: large } }    # shortened\n",
         fix: "Give each model a sampler of its own; both may read the same file.",
+    },
+};
+
+/// A test cannot run a node.
+pub static RL0321: Code = Code {
+    id: "RL0321",
+    title: "a test cannot run a node",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "Between what a test feeds and what it expects there is a node that needs a model, an engine or \
+              something else that tests do not have.",
+        why: "Tests run the nodes themselves, without workers: what a model would do there cannot be made up.",
+        example: "tests:\n  learns:\n    feed: { advantages: { batch: [{ responses: [\"2\"], rewards: [1] }] } }\n    expect: \
+              { trainer: { metrics: { loss: 0 } } }   # a trainer needs its model\n",
+        fix: "Feed the node after it, and expect things of nodes before it. Judgers, filters, buffers, advantages and \
+              evaluators can be run.",
+    },
+};
+
+/// A test does not reach what it names.
+pub static RL0322: Code = Code {
+    id: "RL0322",
+    title: "a test does not reach what it names",
+    origin: &["Vector 7821: a test that names a missing node passes", "Vector 20277: any output suffices"],
+    explanation: Explanation {
+        meaning: "Nothing that a test feeds can come to a node of which it expects something; or what it feeds, or the \
+              settings that it gives, change nothing of what it expects.",
+        why: "An expectation that nothing reaches would hold for ever, or never.",
+        example: "tests:\n  marks_are_right:\n    feed: { scored: { groups: [{ responses: [\"2\"] }] } }\n    expect: { marks: \
+              { groups: [{ rewards: [1] }] } }     # takes from `tries`, not from `scored`\n",
+        fix: "Expect things of the nodes that are fed and of those after them, and feed nodes that lie before.",
     },
 };

@@ -5,7 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL10: &[&Code] = &[
     &RL1001, &RL1002, &RL1003, &RL1004, &RL1005, &RL1006, &RL1007, &RL1008, &RL1009, &RL1010, &RL1011, &RL1012,
-    &RL1013, &RL1014, &RL1020, &RL1021, &RL1022, &RL1023, &RL1024, &RL1025, &RL1026, &RL1027,
+    &RL1013, &RL1014, &RL1020, &RL1021, &RL1022, &RL1023, &RL1024, &RL1025, &RL1026, &RL1027, &RL1031,
 ];
 
 /// A data set cannot be read.
@@ -336,5 +336,19 @@ pub static RL1014: Code = Code {
         example: "{\"prompt\": \"What is 1 + 2?\", \"reward_model\": {\"ground_truth\": \"three\"}}     # judge: number\n",
         fix: "Write the number alone. `map` can take it out of a longer text: `ground_truth: \"{{ answer.split('#### ')[1] \
               }}\"`. Texts are judged by `exact`, or by a program of your own.",
+    },
+};
+
+/// Rollouts that a test is fed cannot be read.
+pub static RL1031: Code = Code {
+    id: "RL1031",
+    title: "rollouts that a test is fed cannot be read",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "The file that a test names as `rollouts` is not there, is empty, or has a line that is no rollout.",
+        why: "The test would try nothing, or something else than what was meant.",
+        example: "tests:\n  yesterdays_responses:\n    feed: { scored: { rollouts: ../runs/quickstart/0001/rollouts/train/step-1.jsonl \
+              } }\n    expect: { scored: { same_rewards: true } }\n",
+        fix: "Name a file of `rollouts/train` or `rollouts/eval` in a run folder; the message shows the line that is none.",
     },
 };

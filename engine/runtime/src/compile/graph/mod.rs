@@ -174,7 +174,7 @@ fn references(pipeline: &Pipeline, names: &BTreeMap<String, usize>, diagnostics:
     }
 }
 
-fn unknown<'a>(what: &str, name: &str, range: Range, known: impl Iterator<Item = &'a String>) -> Diagnostic {
+pub fn unknown<'a>(what: &str, name: &str, range: Range, known: impl Iterator<Item = &'a String>) -> Diagnostic {
     let known: Vec<&str> = known.map(String::as_str).collect();
     let mut diagnostic = Diagnostic::error(&codes::RL0310, range, format!("there is no {what} `{name}`"))
         .label_text(format!("unknown {what}"));

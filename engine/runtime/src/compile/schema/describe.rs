@@ -48,6 +48,12 @@ pub fn section_settings() -> Vec<(&'static str, Vec<Setting>)> {
     let env = resolve(&schema["properties"]["env"], definitions);
     let variable = resolve(&env["properties"]["vars"]["additionalProperties"], definitions);
     let rule = resolve(&env["properties"]["rules"]["items"], definitions);
+    let test = resolve(&schema["properties"]["tests"]["additionalProperties"], definitions);
+    let in_test = |key: &str| resolve(&test["properties"][key]["additionalProperties"], definitions);
+    let group = |section: &Value| {
+        let groups = resolve(&section["properties"]["groups"], definitions);
+        settings(resolve(&groups["items"], definitions), definitions)
+    };
     // A rule is a mapping with one key: its choices are its settings.
     let rules = settings(rule, definitions);
     vec![
@@ -62,6 +68,11 @@ pub fn section_settings() -> Vec<(&'static str, Vec<Setting>)> {
         ),
         ("env.vars.NAME", settings(variable, definitions)),
         ("env.rules", rules),
+        ("tests.NAME", settings(test, definitions)),
+        ("tests.NAME.feed.NODE", settings(in_test("feed"), definitions)),
+        ("tests.NAME.feed.NODE.groups", group(in_test("feed"))),
+        ("tests.NAME.expect.NODE", settings(in_test("expect"), definitions)),
+        ("tests.NAME.expect.NODE.groups", group(in_test("expect"))),
     ]
 }
 
@@ -302,7 +313,10 @@ fn type_text(schema: &Value, definitions: &Value) -> String {
             }
             _ => "mapping".to_owned(),
         },
-        _ => "any value".to_owned(),
+        _ => match schema.get("enum").and_then(Value::as_array) {
+            Some(values) => values.iter().map(flow).collect::<Vec<_>>().join(" or "),
+            None => "any value".to_owned(),
+        },
     }
 }
 

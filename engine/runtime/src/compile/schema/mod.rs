@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
 use super::read::VERSION;
+use super::trials::TestConfig;
 
 pub use describe::{Setting, describe_kind, describe_ports, kind_settings, section_settings};
 
@@ -25,6 +26,7 @@ pub fn pipeline_schema(kinds: &[Kind]) -> Value {
     let run = reference_to::<RunConfig>(&mut generator);
     let pool = reference_to::<PoolConfig>(&mut generator);
     let model = reference_to::<ModelConfig>(&mut generator);
+    let test = reference_to::<TestConfig>(&mut generator);
     let mut definitions = definitions(generator);
     for (kind, name) in kinds.iter().zip(&bodies) {
         if let Some(body) = definitions.get_mut(name) {
@@ -70,12 +72,21 @@ pub fn pipeline_schema(kinds: &[Kind]) -> Value {
             "pools": named(pool, "Pools of workers by name."),
             "models": named(model, "Models by name."),
             "nodes": named(json!({ "$ref": "#/definitions/Node" }), "Nodes by name."),
+            "tests": {
+                "description": TESTS,
+                "markdownDescription": TESTS,
+                "type": "object",
+                "additionalProperties": test,
+            },
         },
         "required": ["version", "name", "run", "pools", "models", "nodes"],
         "additionalProperties": false,
         "definitions": definitions,
     })
 }
+
+/// What the section `tests` is.
+const TESTS: &str = "Tests by name, which `rlpipe test` runs: what is put into nodes, and what must come out.";
 
 fn generator() -> SchemaGenerator {
     SchemaSettings::draft07().into_generator()
