@@ -60,3 +60,13 @@ fn the_pipelines_of_the_tutorial_have_no_faults() {
         assert_eq!(said(&texts), [""; 0], "{texts:?}");
     }
 }
+
+#[test]
+fn the_tests_of_their_page_have_no_faults() {
+    let blocks = blocks("docs/testing.md");
+    assert_eq!(blocks.len(), 3);
+    let quickstart = std::fs::read_to_string(project().join("pipelines/quickstart.yaml")).unwrap();
+    for block in &blocks {
+        assert_eq!(said(&[&quickstart, block]), [""; 0], "{block}");
+    }
+}

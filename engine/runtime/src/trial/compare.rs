@@ -133,12 +133,12 @@ impl Comparing<'_> {
         if wanted.len() != found.len() {
             let message = match key {
                 "dropped" => format!(
-                    "{} are expected to be dropped by `{node}`, and {} were",
+                    "{} expected to be dropped by `{node}`, and {} were",
                     count(wanted.len()),
                     found.len()
                 ),
                 _ => format!(
-                    "{} are expected of `{node}`, and {} came",
+                    "{} expected of `{node}`, and {} came",
                     count(wanted.len()),
                     found.len()
                 ),
@@ -374,9 +374,9 @@ fn row(of: &str, expected: &str, got: &str, differs: bool) -> Row {
 
 fn count(groups: usize) -> String {
     if groups == 1 {
-        "1 group".to_owned()
+        "1 group is".to_owned()
     } else {
-        format!("{groups} groups")
+        format!("{groups} groups are")
     }
 }
 

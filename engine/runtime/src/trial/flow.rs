@@ -86,6 +86,16 @@ impl<'a> Flow<'a> {
             node: Arc::from(node.name.as_str()),
             ..self.context.clone()
         };
+        if let Some(why) = self.test.passes_over(node) {
+            let groups = inputs.into_iter().flatten().collect();
+            self.came[index] = of_batch(Batch { groups }, Metrics::default());
+            self.came[index].lost = lost;
+            context.observer.notice(
+                &node.name,
+                &format!("passed over: it {why}, and adds nothing that is needed here"),
+            );
+            return Ok(());
+        }
         let mut came = match self.stage(index)? {
             Stage::Groups(stage) => {
                 let groups = inputs.into_iter().flatten();

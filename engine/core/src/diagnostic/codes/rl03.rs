@@ -280,7 +280,10 @@ pub static RL0321: Code = Code {
 pub static RL0322: Code = Code {
     id: "RL0322",
     title: "a test does not reach what it names",
-    origin: &["Vector 7821: a test that names a missing node passes", "Vector 20277: any output suffices"],
+    origin: &[
+        "Vector 7821: a test that names a missing node passes",
+        "Vector 20277: any output suffices",
+    ],
     explanation: Explanation {
         meaning: "Nothing that a test feeds can come to a node of which it expects something; or what it feeds, or the \
               settings that it gives, change nothing of what it expects.",

@@ -1,6 +1,6 @@
 //! RL03 of `tests`: whether each test names what is there, and looks at what its feed can reach.
 
-use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
+use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, Severity, codes};
 use rlpipe_core::document::{Range, Segment};
 use rlpipe_core::kind::{Contract, Field, PortType};
 
@@ -13,17 +13,25 @@ use crate::compile::read::quoted;
 
 /// Checks every test.
 pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+    // Where a node or an edge was not understood, what reaches what is not known.
+    let is_fault = |found: &Diagnostic| {
+        found.severity == Severity::Error && (found.code.id.starts_with("RL02") || found.code.id.starts_with("RL03"))
+    };
+    let understood = pipeline.nodes.iter().all(|node| node.contract.is_some()) && !diagnostics.iter().any(is_fault);
     for test in &pipeline.tests {
         if let Some(config) = &test.config {
             let route = test.route(pipeline);
-            Checking {
+            let mut checking = Checking {
                 pipeline,
                 test,
                 config,
                 route: &route,
                 diagnostics,
+            };
+            checking.names();
+            if understood {
+                checking.ways();
             }
-            .all();
         }
     }
 }
@@ -37,7 +45,8 @@ struct Checking<'a> {
 }
 
 impl<'a> Checking<'a> {
-    fn all(&mut self) {
+    /// Whether it names what is there.
+    fn names(&mut self) {
         for (section, is_empty) in [
             ("feed", self.config.feed.is_empty()),
             ("expect", self.config.expect.is_empty()),
@@ -61,10 +70,33 @@ impl<'a> Checking<'a> {
                 self.expectation(name, expectation, contract);
             }
         }
-        self.runnable();
-        self.rewards();
         for name in config.settings.keys() {
             self.settings(name);
+        }
+    }
+
+    /// Whether what it feeds comes to what it expects.
+    fn ways(&mut self) {
+        // A name that is misspelt was told, and may be the one that is missed.
+        let sections = [
+            self.config.feed.keys().collect::<Vec<_>>(),
+            self.config.expect.keys().collect(),
+        ];
+        if sections.concat().iter().any(|name| self.found(name).is_none()) {
+            return;
+        }
+        self.runnable();
+        self.rewards();
+        for name in self.config.settings.keys() {
+            let found = self.found(name);
+            if found.is_some_and(|(index, _)| !self.route.order.contains(&index)) {
+                let message = format!(
+                    "the test `{}` does not run `{name}`, whose settings it gives",
+                    self.test.name
+                );
+                let range = self.key(&["settings", name]);
+                self.push(Diagnostic::error(&codes::RL0322, range, message).label_text("changes nothing"));
+            }
         }
     }
 
@@ -129,8 +161,14 @@ impl<'a> Checking<'a> {
             if let Some(wrong) = wrong {
                 let range = self.key(&["feed", name, wrong]);
                 let wanted = input.port_type.to_string();
-                let diagnostic = Diagnostic::error(&codes::RL0305, range, format!("`{name}` has no input `{wrong}`"))
-                    .label_text("unknown input")
+                let message = format!("`{name}` takes `{wanted}`, and is fed a `{wrong}`");
+                let message = if wrong == "groups" {
+                    message.replace("fed a ", "fed ")
+                } else {
+                    message
+                };
+                let diagnostic = Diagnostic::error(&codes::RL0303, range, message)
+                    .label_text(format!("`{wrong}`, not `{wanted}`"))
                     .fix(format!("it takes `{wanted}`"), range, wanted);
                 self.push(diagnostic);
             }
@@ -158,11 +196,12 @@ impl<'a> Checking<'a> {
             let place = |key: &str| [path, &[key.into()]].concat();
             let range = self.test.place(self.pipeline, &place(key));
             let of = self.test.place(self.pipeline, &place("responses"));
-            let message = format!("`{key}` has {length} values, and there are {responses} responses");
+            let values = if length == 1 { "value" } else { "values" };
+            let message = format!("`{key}` has {length} {values}, and the group has {responses} responses");
             self.push(
                 Diagnostic::error(&codes::RL0205, range, message)
                     .label_text("a value for each response")
-                    .label(of, format!("{responses} responses")),
+                    .label(of, "of these"),
             );
         }
     }
@@ -269,6 +308,9 @@ impl<'a> Checking<'a> {
             let Some(why) = node.contract.as_ref().and_then(why_not) else {
                 continue;
             };
+            if self.test.passes_over(node).is_some() && !self.needs_what_is_added_by(node) {
+                continue;
+            }
             let place = ["feed", "expect"].into_iter().find(|section| match *section {
                 "feed" => config.feed.contains_key(&node.name),
                 _ => config.expect.contains_key(&node.name),
@@ -284,6 +326,25 @@ impl<'a> Checking<'a> {
                     .note("feed the node after it, and expect things of nodes before it"),
             );
         }
+    }
+
+    /// Whether a node that the test runs needs a field that this node adds.
+    fn needs_what_is_added_by(&self, node: &Node) -> bool {
+        let adds = node
+            .contract
+            .iter()
+            .flat_map(|contract| &contract.outputs)
+            .flat_map(|output| &output.adds);
+        let adds: Vec<Field> = adds.copied().collect();
+        let runs = self
+            .route
+            .order
+            .iter()
+            .filter_map(|index| self.pipeline.nodes[*index].contract.as_ref());
+        let mut needs = runs
+            .flat_map(|contract| &contract.inputs)
+            .flat_map(|input| &input.needs);
+        needs.any(|field| adds.contains(field))
     }
 
     /// Whether each node that needs rewards gets groups that have some.
@@ -332,15 +393,7 @@ impl<'a> Checking<'a> {
         if self.node("settings", name).is_none() {
             return;
         }
-        let Some((index, node)) = self.found(name) else { return };
-        let range = self.key(&["settings", name]);
-        if !self.route.order.contains(&index) {
-            let message = format!(
-                "the test `{}` does not run `{name}`, whose settings it gives",
-                self.test.name
-            );
-            self.push(Diagnostic::error(&codes::RL0322, range, message).label_text("changes nothing"));
-        }
+        let Some((_, node)) = self.found(name) else { return };
         let Some(settings) = self.test.settings(self.pipeline, name) else {
             return;
         };

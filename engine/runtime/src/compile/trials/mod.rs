@@ -69,6 +69,21 @@ impl Test {
         Some((kind.decode)(&merge(node.tree.clone(), settings.clone())))
     }
 
+    /// Why a node on the way is passed over, where it is: it needs a model, only adds fields to a train step, and nothing is
+    /// said of it.
+    pub fn passes_over(&self, node: &Node) -> Option<String> {
+        let contract = node.contract.as_ref()?;
+        let config = self.config.as_ref()?;
+        let is_named = config.feed.contains_key(&node.name) || config.expect.contains_key(&node.name);
+        let of_steps = carrier(contract).is_some_and(|input| input.port_type == PortType::Batch)
+            && contract
+                .outputs
+                .iter()
+                .all(|output| output.port_type == PortType::Batch)
+            && !contract.outputs.is_empty();
+        why_not(contract).filter(|_| of_steps && !is_named)
+    }
+
     /// The nodes that it runs, each after those it takes from: those that lie between what is fed and what is expected,
     /// both included. What a node is fed takes the place of all that its inputs would give.
     pub fn route(&self, pipeline: &Pipeline) -> Route {
