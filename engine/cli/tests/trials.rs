@@ -127,7 +127,10 @@ fn every_group_and_every_response_counts() {
             "did you mean `reward/mean`?",
         ),
         ("{ scored: { error: ouch } }", "was expected to fail, and did not"),
-        ("{ varied: { dropped: [{}] } }", "1 group is expected to be dropped by `varied`, and 0 were"),
+        (
+            "{ varied: { dropped: [{}] } }",
+            "1 group is expected to be dropped by `varied`, and 0 were",
+        ),
         (
             "{ advantages: { batch: [{}] } }",
             "`buffer` got 1 group, and gives a step of 32",

@@ -137,11 +137,7 @@ impl Comparing<'_> {
                     count(wanted.len()),
                     found.len()
                 ),
-                _ => format!(
-                    "{} expected of `{node}`, and {} came",
-                    count(wanted.len()),
-                    found.len()
-                ),
+                _ => format!("{} expected of `{node}`, and {} came", count(wanted.len()), found.len()),
             };
             let mut failure = self.failure(&[key.into()], message);
             for index in 0..wanted.len().max(found.len()) {
