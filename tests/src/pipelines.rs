@@ -115,7 +115,8 @@ pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
 /// - `# env: NAME=VALUE`: a variable of the environment;
 /// - `# pass: data` and `# pass: world`: looks at these, too; `# pass: programs`, after the data, calls programs;
 /// - `# pass: tests`: reads the files that tests are fed;
-/// - `# machine: no worker`: where that looks, the worker program is missing;
+/// - `# machine: no worker`: where that looks, the worker program is missing; `# machine: full disk`: it has 1 MiB of disk
+///   left;
 /// - `# also: CODE`: it has a second fault, which cannot be without the first.
 pub struct Case {
     /// The name of the file in `tests/ui`.
@@ -189,6 +190,10 @@ impl Case {
             cores: 4,
             memory: Some(ByteSize(16 << 30)),
             bfloat16: false,
+            free_disk: match self.all_of("machine").any(|machine| machine == "full disk") {
+                true => |_| Some(1 << 20),
+                false => |_| Some(100 << 30),
+            },
             worker,
         }
     }

@@ -23,6 +23,8 @@ pub enum Verb {
     Plan(PlanArguments),
     /// Run the tests that a pipeline brings along: without a model, and without a worker.
     Test(TestArguments),
+    /// Look for all that would keep a pipeline from running here, and say how to mend it.
+    Doctor(DoctorArguments),
     /// Fetch the models of a hub that a pipeline names, into the Hugging Face cache.
     Download(DownloadArguments),
     /// Print the JSON Schema of pipeline files.
@@ -109,6 +111,25 @@ pub struct TestArguments {
 pub enum TestFormat {
     /// A line for each, and what was expected and came where they differ.
     Full,
+    /// A JSON object.
+    Json,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    /// How what was found is shown.
+    #[arg(long, value_enum, default_value_t = DoctorFormat::Text)]
+    pub format: DoctorFormat,
+}
+
+/// How what a doctor found is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DoctorFormat {
+    /// A line a finding.
+    Text,
     /// A JSON object.
     Json,
 }

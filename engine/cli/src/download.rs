@@ -50,8 +50,22 @@ fn whole(cache: &HubCache, model: &HubConfig) -> Option<Snapshot> {
         .filter(|snapshot| missing_files(&snapshot.folder).is_empty())
 }
 
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+/// What is asked for of which hub.
+pub fn request(model: &HubConfig, cache: &HubCache) -> Download {
+    Download {
+        endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned()),
+        token: variable("HF_TOKEN"),
+        repository: model.repository.as_str().to_owned(),
+        revision: model.revision.as_str().to_owned(),
+        folder: cache.repository(&model.repository),
+    }
+}
+
 fn fetch(name: &str, model: &HubConfig, cache: &HubCache) -> Result<Snapshot> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let offline = variable("HF_HUB_OFFLINE").is_some_and(|value| !["0", "false", "no", "off"].contains(&&*value));
     if offline {
         anyhow::bail!(
@@ -60,13 +74,7 @@ fn fetch(name: &str, model: &HubConfig, cache: &HubCache) -> Result<Snapshot> {
             cache.repository(&model.repository).display()
         );
     }
-    let request = Download {
-        endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned()),
-        token: variable("HF_TOKEN"),
-        repository: model.repository.as_str().to_owned(),
-        revision: model.revision.as_str().to_owned(),
-        folder: cache.repository(&model.repository),
-    };
+    let request = request(model, cache);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod data;
+mod doctor;
 #[cfg(feature = "download")]
 mod download;
 mod explain;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Validate(arguments) => validate::validate(&arguments),
         Verb::Plan(arguments) => plan::plan(&arguments),
+        Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Test(arguments) => test::test(&arguments),
         #[cfg(feature = "download")]
         Verb::Download(arguments) => download::download(&arguments),

@@ -39,7 +39,7 @@ pub use config::{
 pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs};
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
-pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory, synced_every, worker_memory};
+pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
 pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema, section_settings};
@@ -48,7 +48,10 @@ pub use shown::shown_path;
 pub use trials::{
     Expectation, ExpectedGroup, FedGroup, Feed, Feeds, Maybe, Route, Test, TestConfig, carried, load_feeds,
 };
-pub use world::{Machine, check as check_world, check_on as check_world_on};
+pub use world::{
+    DiskNeeds, Machine, check as check_world, check_on as check_world_on, disk_needs, existing_folder, free_disk,
+    shown_bytes,
+};
 
 /// What is compiled.
 pub struct Request<'a> {

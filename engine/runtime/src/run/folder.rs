@@ -203,6 +203,47 @@ fn remove_after(folder: &Path, step: Option<u64>) -> Result<(), RunError> {
     sync_folder(folder)
 }
 
+/// What is in the folder of a run before it is started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The newest attempt; none: there is none yet.
+    pub newest: Option<String>,
+    /// Who holds that, such as `process 17 on host`; none: nobody.
+    pub holder: Option<String>,
+    /// The step of its newest checkpoint.
+    pub checkpoint: Option<u64>,
+}
+
+/// Looks at the folder of a run, and changes nothing in it.
+pub fn standing(work_dir: &Path, name: &str) -> Result<Standing, RunError> {
+    let run = run_path(work_dir, name)?;
+    if !run.is_dir() {
+        return Ok(Standing::default());
+    }
+    let Some(newest) = attempts(&run)?.pop().map(attempt_name) else {
+        return Ok(Standing::default());
+    };
+    let attempt = run.join(&newest);
+    let path = attempt.join("lock");
+    // Shared, and for a moment: who looks at the same time does not look like a run.
+    let is_held = File::open(&path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    let holder = is_held.then(|| match fs::read_to_string(&path).unwrap_or_default().trim() {
+        "" => "another process".to_owned(),
+        holder => holder.to_owned(),
+    });
+    let checkpoints = attempt.join("checkpoints");
+    let steps = if checkpoints.is_dir() {
+        names(&checkpoints)?
+    } else {
+        Vec::new()
+    };
+    Ok(Standing {
+        checkpoint: steps.iter().filter_map(|name| step_of(name)).max(),
+        newest: Some(newest),
+        holder,
+    })
+}
+
 fn run_path(work_dir: &Path, name: &str) -> Result<PathBuf, RunError> {
     let mut components = Path::new(name).components();
     let one = matches!((components.next(), components.next()), (Some(Component::Normal(part)), None) if part == name);

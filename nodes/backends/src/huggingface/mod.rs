@@ -46,6 +46,14 @@ pub struct Downloaded {
 /// Is told how far a file is: its name, bytes that are here, bytes that it has.
 pub type Report<'a> = &'a (dyn Fn(&str, u64, u64) + Send + Sync);
 
+/// Asks the hub for a model, and fetches nothing of it: the commit that the revision stands for.
+///
+/// # Errors
+/// See `DownloadError`.
+pub async fn ask(request: &Download) -> Result<String, DownloadError> {
+    Ok(Connection::new(request)?.listing().await?.commit)
+}
+
 /// Fetches the files that a model needs: config, tokenizer, chat template and weights as safetensors.
 ///
 /// # Errors

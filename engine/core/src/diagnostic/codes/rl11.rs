@@ -5,7 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL11: &[&Code] = &[
     &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110, &RL1120, &RL1121,
-    &RL1122, &RL1123, &RL1124,
+    &RL1122, &RL1123, &RL1124, &RL1131, &RL1132,
 ];
 
 /// More workers than this version can run.
@@ -240,5 +240,36 @@ pub static RL1124: Code = Code {
         why: "What fails for a row of the data is likely to fail for every response.",
         example: "judge: { command: { run: [python3, ./reward.py] } }   # KeyError: 'level', which rows do not have\n",
         fix: "Correct the program, or the data. With `on_error: drop_group` or `abstain` an error of one row is a warning.",
+    },
+};
+
+/// Too little disk.
+pub static RL1131: Code = Code {
+    id: "RL1131",
+    title: "too little disk",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "The file system of `run.work_dir` has less space free than the checkpoints and exports of the run take. It \
+              is a warning where only the later exports do not fit.",
+        why: "The run would end in the middle, when the disk is full. What is written follows from the number of the \
+              model's parameters, so it is known before.",
+        example: "run:\n  work_dir: /small/disk/runs\n  total_steps: 1000\n  checkpoint: { every_steps: 10, keep: 5 }\n  \
+              hf_export: { every_steps: 50 }          # 20 exports stay\n",
+        fix: "Free some space, lower `run.checkpoint.keep`, raise `run.hf_export.every_steps`, or put the run on another \
+              disk with `--work-dir`.",
+    },
+};
+
+/// Run folders cannot be made.
+pub static RL1132: Code = Code {
+    id: "RL1132",
+    title: "run folders cannot be made",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "`run.work_dir`, or the innermost folder of it that is there, is no folder, or this user may not write \
+              into it.",
+        why: "A run keeps its checkpoints, rollouts and metrics there.",
+        example: "run: { work_dir: /etc/passwd/runs, total_steps: 100 }\n",
+        fix: "Name another folder with `run.work_dir` or `--work-dir`, or get the right to write there.",
     },
 };

@@ -56,6 +56,53 @@ pub fn worker_memory(pipeline: &Pipeline, outside: Option<&super::Machine>) -> V
     workers
 }
 
+/// What of a model is written to disk.
+pub struct Stored<'a> {
+    /// Its name.
+    pub model: &'a str,
+    /// Its parameters.
+    pub parameters: u64,
+    /// Its part of a checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Whether it is trained, and so exported.
+    pub trained: bool,
+}
+
+/// Models whose networks are known, with what of each a checkpoint has: fp32 weights and moments of what is trained, and
+/// the copies of its own that a worker keeps.
+pub fn stored<'a>(pipeline: &'a Pipeline, machine: &super::Machine) -> Vec<Stored<'a>> {
+    let mut all = Vec::new();
+    for (name, models) in needs::of_pools(pipeline, true) {
+        let Some(pool) = pipeline.pools.get(name).and_then(|pool| pool.config.as_ref()) else {
+            continue;
+        };
+        let on_card = device(pool, Some(machine)) == Some(MemoryDevice::Accelerator);
+        for held in models {
+            let Ok(network) = &held.network else { continue };
+            let shapes = parameters(network).into_iter();
+            let count: u64 = shapes
+                .map(|parameter| parameter.shape.iter().product::<i64>() as u64)
+                .sum();
+            let config = pipeline.models.get(held.model).and_then(|model| model.config.as_ref());
+            let width = match config.map(|config| config.dtype) {
+                Some(Dtype::Bfloat16) => 2,
+                Some(Dtype::Auto) if on_card => 2,
+                _ => 4,
+            };
+            let weights = if held.trained { 4 + 8 } else { width };
+            let own = held.engine.as_ref().is_some_and(|engine| engine.own_weights);
+            let copies = u64::from(held.frozen) + u64::from(own);
+            all.push(Stored {
+                model: held.model,
+                parameters: count,
+                checkpoint_bytes: count * (weights + copies * width),
+                trained: held.trained,
+            });
+        }
+    }
+    all
+}
+
 /// Where a pool computes; none where that depends on a machine that was not looked at.
 fn device(pool: &PoolConfig, outside: Option<&super::Machine>) -> Option<MemoryDevice> {
     match (pool.accelerator, outside) {

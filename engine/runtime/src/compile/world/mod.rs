@@ -1,5 +1,6 @@
 //! RL11: whether the world outside is as the pipeline needs it.
 
+mod disk;
 mod models;
 
 use std::path::Path;
@@ -7,6 +8,8 @@ use std::path::Path;
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::Segment;
 use rlpipe_core::kind::{ByteSize, Role, Target};
+
+pub use disk::{DiskNeeds, existing_folder, free_disk, needs as disk_needs, shown_bytes};
 
 use super::config::{Accelerator, Dtype, VarKind};
 use super::pipeline::Pipeline;
@@ -23,6 +26,8 @@ pub struct Machine {
     pub memory: Option<ByteSize>,
     /// Whether its processor has instructions for bfloat16.
     pub bfloat16: bool,
+    /// Bytes that this user may still write on the file system of a folder; none where that cannot be found out.
+    pub free_disk: fn(&Path) -> Option<u64>,
     /// Whether the worker program is there; if not, the error says so.
     pub worker: Result<(), String>,
 }
@@ -35,6 +40,7 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
             bfloat16: has_bfloat16(),
+            free_disk,
             worker: crate::cluster::worker_program()
                 .map(drop)
                 .map_err(|error| error.to_string()),
@@ -64,6 +70,7 @@ pub fn check_on(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagno
     variables(pipeline, diagnostics);
     data_sets(pipeline, diagnostics);
     models::check(pipeline, diagnostics);
+    disk::check(pipeline, machine, diagnostics);
     super::programs::find(pipeline, diagnostics);
     if let Err(error) = &machine.worker
         && let Some(range) = pipeline.range_of(&["pools"])
