@@ -67,7 +67,10 @@ pub fn mends(looked: &Looked<'_>, diagnostic: &Diagnostic) -> Vec<String> {
         }
         "RL0604" => {
             let unset = diagnostic.message.split(" set, but ").nth(1).unwrap_or_default();
-            literals(unset).iter().map(|name| format!("export {name}=...")).collect()
+            literals(unset)
+                .iter()
+                .map(|name| format!("export {name}=..."))
+                .collect()
         }
         "RL0605" => vec![format!("unset {}", name(0))],
         "RL1101" if diagnostic.message.contains("this version runs one") && names.len() == 1 => {

@@ -250,7 +250,7 @@ pub static RL1131: Code = Code {
     origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "The file system of `run.work_dir` has less space free than the checkpoints and exports of the run take. It \
-              is a warning where only the later exports do not fit.",
+              is a warning where some of them fit: a run that goes on has others on the disk already.",
         why: "The run would end in the middle, when the disk is full. What is written follows from the number of the \
               model's parameters, so it is known before.",
         example: "run:\n  work_dir: /small/disk/runs\n  total_steps: 1000\n  checkpoint: { every_steps: 10, keep: 5 }\n  \

@@ -33,13 +33,10 @@ impl DiskNeeds {
             .saturating_add(self.export.saturating_mul(self.exports))
     }
 
-    /// All that is there when the first export is written and checkpoints are at their most.
+    /// The largest single thing: without room for it a run cannot go on, whatever is there already.
     pub fn least(&self) -> u64 {
-        Self {
-            exports: self.exports.min(1),
-            ..*self
-        }
-        .whole()
+        let one = |bytes: u64, count: u64| if count > 0 { bytes } else { 0 };
+        one(self.checkpoint, self.checkpoints).max(one(self.export, self.exports))
     }
 }
 
@@ -149,12 +146,15 @@ pub fn check(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnosti
     } else {
         Diagnostic::warning
     };
-    let wanted = shown_bytes(if is_error { least } else { whole });
-    let message = format!(
-        "a run writes {wanted}, and `{}` has {} free",
-        shown(folder),
-        shown_bytes(free)
-    );
+    let (folder, free) = (shown(folder), shown_bytes(free));
+    // A run that goes on has some of it on the disk already: that not all fits is no certain end.
+    let message = match is_error {
+        true => format!(
+            "a checkpoint or export takes {}, and `{folder}` has {free} free",
+            shown_bytes(least)
+        ),
+        false => format!("a run writes {}, and `{folder}` has {free} free", shown_bytes(whole)),
+    };
     let mut diagnostic = new(&codes::RL1131, range, message).label_text("too little disk");
     if needs.checkpoints > 0 {
         let place = pipeline.range_of(&["run", "checkpoint"]).unwrap_or(range);
@@ -197,8 +197,15 @@ mod tests {
             export: 4,
             exports: 5,
         };
-        assert_eq!((needs.whole(), needs.least()), (50, 34));
-        assert_eq!(DiskNeeds { exports: 0, ..needs }.least(), 30);
+        assert_eq!((needs.whole(), needs.least()), (50, 10));
+        assert_eq!(
+            DiskNeeds {
+                checkpoints: 0,
+                ..needs
+            }
+            .least(),
+            4
+        );
         assert_eq!(
             DiskNeeds {
                 checkpoint: u64::MAX,
