@@ -268,49 +268,4 @@ proptest! {
         let name = path.file_name().unwrap().to_str().unwrap();
         use_all(&compile_text(folder.path(), name, &text));
     }
-
-    /// Whether numbers fit together, found out by trying.
-    #[test]
-    fn batch_arithmetic_is_as_by_trying(
-        prompts_per_step in 1..40_usize,
-        optimizer_steps in 1..10_usize,
-        max_prompt_tokens in 1..20_usize,
-        max_new_tokens in 1..20_usize,
-        max_context_tokens in 1..40_usize,
-        max_tokens_per_pack in 1..40_usize,
-        samples_per_prompt in 1..4_usize,
-    ) {
-        let set = [
-            format!("nodes.buffer.prompts_per_step={prompts_per_step}"),
-            format!("nodes.trainer.optimizer_steps={optimizer_steps}"),
-            format!("nodes.prompts.max_prompt_tokens={max_prompt_tokens}"),
-            format!("nodes.answers.sampling.max_new_tokens={max_new_tokens}"),
-            format!("nodes.engine.max_context_tokens={max_context_tokens}"),
-            format!("nodes.trainer.max_tokens_per_pack={max_tokens_per_pack}"),
-            format!("nodes.prompts.samples_per_prompt={samples_per_prompt}"),
-            "nodes.tests.max_prompt_tokens=1".to_owned(),
-            "nodes.tries.sampling.max_new_tokens=1".to_owned(),
-        ];
-        let set: Vec<&str> = set.iter().map(String::as_str).collect();
-        let outcome = compile_files(&[PathBuf::from("tests/ui/base/base.yaml")], &set);
-        let found = |code: &str| outcome.diagnostics.iter().any(|diagnostic| diagnostic.code.id == code);
-
-        let lengths: Vec<usize> =
-            (1..=max_prompt_tokens).flat_map(|prompt| (1..=max_new_tokens).map(move |new| prompt + new)).collect();
-        // The evaluation's own prompt and response take two tokens.
-        let in_context = lengths.iter().chain([&2]).all(|length| *length <= max_context_tokens);
-        prop_assert_eq!(found("RL0501"), !in_context);
-        prop_assert_eq!(found("RL0502"), !lengths.iter().all(|length| *length <= max_tokens_per_pack));
-
-        let mut shares = vec![0; optimizer_steps];
-        (0..prompts_per_step).for_each(|group| shares[group % optimizer_steps] += 1);
-        prop_assert_eq!(found("RL0503"), shares.iter().any(|share| *share != shares[0]));
-
-        // Whether any rewards of 0 and 1 give an advantage that is not 0.
-        let differ = (0..1_u32 << samples_per_prompt).any(|rewards| {
-            let rewards: Vec<u32> = (0..samples_per_prompt).map(|sample| rewards >> sample & 1).collect();
-            rewards.iter().any(|reward| *reward != rewards[0])
-        });
-        prop_assert_eq!(found("RL0504"), !differ);
-    }
 }

@@ -47,6 +47,31 @@ fn a_case_has_its_fault_and_no_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Each names its report, and is found with the fault's name and a way to mend it.
+#[test]
+fn faults_from_the_field_are_named_with_their_mend() {
+    let cases = Case::field();
+    assert!(cases.len() >= 20, "{} cases in `tests/ui/field`", cases.len());
+    assert!(cases.iter().filter(|case| case.name.ends_with(".toml")).count() >= 5);
+    for case in cases {
+        let report = case.text.lines().next().unwrap_or_default();
+        let named = report.starts_with("# ") && (report.contains('#') || report.contains(".py"));
+        assert!(
+            named && report.contains(": "),
+            "`{}` names no report: {report}",
+            case.name
+        );
+        let wanted: BTreeSet<&str> = case.all_of("gives").flat_map(str::split_whitespace).collect();
+        let outcome = case.check();
+        let found: BTreeSet<&str> = outcome.diagnostics.iter().map(|found| found.code.id).collect();
+        assert_eq!(found, wanted, "{}:\n{}", case.name, rendered(&outcome));
+        for said in outcome.diagnostics.iter() {
+            let mends = said.fix.is_some() || !said.notes.is_empty() || said.message.contains("must");
+            assert!(mends, "`{}`: {} says no way to mend it", case.name, said.code.id);
+        }
+    }
+}
+
 #[test]
 fn every_code_has_a_case_in_each_format() {
     let cases: BTreeSet<String> = Case::all().into_iter().map(|case| case.name).collect();
@@ -60,10 +85,12 @@ fn every_code_has_a_case_in_each_format() {
 #[test]
 fn every_expected_text_has_its_case() {
     let cases: BTreeSet<String> = Case::all().into_iter().map(|case| case.name).collect();
-    for entry in std::fs::read_dir(Case::folder()).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if let Some(case) = name.strip_suffix(".stderr") {
-            assert!(cases.contains(case), "`{name}` has no case");
+    for below in ["", "field/"] {
+        for entry in std::fs::read_dir(Case::folder().join(below)).unwrap() {
+            let name = format!("{below}{}", entry.unwrap().file_name().into_string().unwrap());
+            if let Some(case) = name.strip_suffix(".stderr") {
+                assert!(cases.contains(case), "`{name}` has no case");
+            }
         }
     }
 }

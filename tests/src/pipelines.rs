@@ -117,9 +117,10 @@ pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
 /// - `# pass: tests`: reads the files that tests are fed;
 /// - `# machine: no worker`: where that looks, the worker program is missing; `# machine: full disk`: it has 1 MiB of disk
 ///   left;
-/// - `# also: CODE`: it has a second fault, which cannot be without the first.
+/// - `# also: CODE`: it has a second fault, which cannot be without the first;
+/// - `# gives: CODE CODE`: of a case in `field`, all that is found.
 pub struct Case {
-    /// The name of the file in `tests/ui`.
+    /// The path of the file in `tests/ui`.
     pub name: String,
     /// Its text.
     pub text: String,
@@ -127,24 +128,35 @@ pub struct Case {
 }
 
 impl Case {
-    /// All cases, by name.
+    /// All cases, by name, those of `field` too.
     ///
     /// # Panics
     /// Where `tests/ui` cannot be read.
     pub fn all() -> Vec<Case> {
-        let mut names: Vec<String> = std::fs::read_dir(Self::folder())
+        let mut cases = Self::in_folder("");
+        cases.extend(Self::field());
+        cases
+    }
+
+    /// Pipelines with faults that users of other systems reported, as they would make them here.
+    ///
+    /// # Panics
+    /// Where `tests/ui/field` cannot be read.
+    pub fn field() -> Vec<Case> {
+        Self::in_folder("field/")
+    }
+
+    fn in_folder(below: &str) -> Vec<Case> {
+        let folder = Self::folder().join(below);
+        let mut names: Vec<String> = std::fs::read_dir(&folder)
             .into_iter()
             .flatten()
             .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .map(|entry| format!("{below}{}", entry.file_name().to_string_lossy()))
             .filter(|name| name.ends_with(".yaml") || name.ends_with(".toml"))
             .collect();
         names.sort();
-        assert!(
-            !names.is_empty(),
-            "there are no cases in `{}`",
-            Self::folder().display()
-        );
+        assert!(!names.is_empty(), "there are no cases in `{}`", folder.display());
         names.into_iter().map(Self::read).collect()
     }
 

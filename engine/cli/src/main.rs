@@ -8,6 +8,7 @@ mod download;
 mod explain;
 mod fleet;
 mod kinds;
+mod liveness;
 mod output;
 mod plan;
 mod programs;

@@ -110,6 +110,7 @@ pub fn text(plan: &Plan) -> Result<String> {
             batch.max_new_tokens
         );
     }
+    out.push_str(&crate::liveness::section(plan));
     let _ = writeln!(out, "\nprocesses");
     for worker in &plan.workers {
         let models: Vec<String> = worker

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use rlpipe_core::data::{AdamW, Sequence};
-use rlpipe_core::kind::{Choice, NonNegative, OpenFraction, Positive};
+use rlpipe_core::kind::{Choice, LearningRate, NonNegative, OpenFraction, Positive};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -143,6 +143,18 @@ impl LrSchedule {
         match self {
             Self::Constant(schedule) => schedule.warmup_steps,
             Self::Linear(schedule) | Self::Cosine(schedule) => schedule.warmup_steps,
+        }
+    }
+
+    /// What passes need to know of it.
+    pub fn described(&self, peak: f64) -> LearningRate {
+        LearningRate {
+            peak,
+            warmup_steps: self.warmup_steps(),
+            min: match self {
+                Self::Constant(_) => None,
+                Self::Linear(schedule) | Self::Cosine(schedule) => Some(schedule.min_lr.get()),
+            },
         }
     }
 

@@ -7,6 +7,7 @@ mod pack;
 mod permutation;
 mod rollout;
 mod seed;
+mod shares;
 
 pub use export::ExportDtype;
 pub use message::Message;
@@ -15,3 +16,4 @@ pub use pack::{AdamW, KlEstimator, Loss, PolicyLoss, Sequence, SequenceSums};
 pub use permutation::Permutation;
 pub use rollout::{Batch, DropReason, FinishReason, Group, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun};
 pub use seed::Seed;
+pub use shares::largest_remainder;

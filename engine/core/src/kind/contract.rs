@@ -137,6 +137,34 @@ pub enum Target {
     State(PortType),
 }
 
+/// Which groups a filter lets on, by the rewards of a group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Keeps {
+    /// The largest less the smallest is above this.
+    Spread {
+        /// The bound.
+        above: f64,
+    },
+    /// Their mean lies between these, both included; a bound that is left out is infinite.
+    Mean {
+        /// The least.
+        min: f64,
+        /// The most.
+        max: f64,
+    },
+}
+
+/// How a learning rate goes over the steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LearningRate {
+    /// At its height.
+    pub peak: f64,
+    /// Steps in which it rises to it.
+    pub warmup_steps: u32,
+    /// What it falls to at the last step; none where it does not fall.
+    pub min: Option<f64>,
+}
+
 /// What a node is in a run, with the numbers that the passes reckon with.
 #[derive(Debug, Clone)]
 pub enum Role {
@@ -189,9 +217,17 @@ pub enum Role {
         commands: Vec<JudgeCommand>,
         /// Whether a response that cannot be judged ends the run.
         errors_are_fatal: bool,
+        /// The least and the most that it gives; none where a program of the user's judges.
+        reward_range: Option<(f64, f64)>,
+        /// Whether it gives one of the two and nothing between.
+        rewards_are_ends: bool,
+        /// Weights of sums, each with the keys that lead to it in the config.
+        weights: Vec<(Vec<String>, f64)>,
     },
     /// Keeps groups back.
     Filter {
+        /// Which groups go on.
+        keeps: Keeps,
         /// Rounds of asking again in one step.
         max_refill: u32,
         /// When those are used up, groups that were kept back fill the step; otherwise the run ends.
@@ -226,10 +262,12 @@ pub enum Role {
         logprob_chunk_tokens: u32,
         /// Workers that share one sequence.
         sequence_parallel: u32,
-        /// Learning-rate warm-up.
-        warmup_steps: u32,
-        /// The KL term of the loss.
-        kl: Option<KlEstimator>,
+        /// How the learning rate goes.
+        learning_rate: LearningRate,
+        /// The KL term of the loss, with its coefficient.
+        kl: Option<(KlEstimator, f64)>,
+        /// The bounds of the ratio of new to old probability, as distances from 1 below and above.
+        clip: (f64, f64),
     },
     /// Learns from examples, once, before the first step.
     SftTrainer {
@@ -239,6 +277,8 @@ pub enum Role {
         max_tokens_per_pack: u32,
         /// Tokens whose logits exist at the same time.
         logprob_chunk_tokens: u32,
+        /// How the learning rate goes.
+        learning_rate: LearningRate,
     },
     /// Brings weights to an engine.
     WeightSync {

@@ -12,10 +12,10 @@ mod port;
 mod stage;
 
 pub use choice::{Choice, ChoiceOf};
-pub use contract::{Contract, Input, Output, Role, Target, Use};
+pub use contract::{Contract, Input, Keeps, LearningRate, Output, Role, Target, Use};
 pub use dataset::{DatasetFormat, DatasetSource, MessageMap, OverLong, PromptMap, RowMap, Truth, TruthForm};
 pub use node::{AnyConfig, Decoded, Kind, NodeConfig};
-pub use numbers::{ByteSize, Finite, Fraction, NonNegative, OpenFraction, Positive, TimeSpan};
+pub use numbers::{AboveOne, ByteSize, Finite, Fraction, NonNegative, OpenFraction, Positive, TimeSpan};
 pub use port::{Arity, Field, PortType};
 pub use stage::{
     AgentLoop, BatchStage, Buffer, Evaluator, GroupStage, GroupTask, Source, Stage, StageError, Trainer, WarmUp,

@@ -60,6 +60,10 @@ bounded!(
     Positive, |value| value > 0.0 && value.is_finite(), "a number above 0", { "type": "number", "exclusiveMinimum": 0 }
 );
 bounded!(
+    /// Above 1.
+    AboveOne, |value| value > 1.0 && value.is_finite(), "a number above 1", { "type": "number", "exclusiveMinimum": 1 }
+);
+bounded!(
     /// 0 or above.
     NonNegative, |value| value >= 0.0 && value.is_finite(), "a number of at least 0", { "type": "number", "minimum": 0 }
 );

@@ -192,7 +192,7 @@ fn model_source(name: &str, model: &Section<ModelConfig>, tree: &Tree, diagnosti
 }
 
 /// The divisors of `whole` nearest to `wanted`, as a list.
-pub fn near_divisors(whole: u32, wanted: u32) -> String {
+fn near_divisors(whole: u32, wanted: u32) -> String {
     let divisors = nearest_divisors(whole, wanted);
     divisors
         .iter()
@@ -202,7 +202,7 @@ pub fn near_divisors(whole: u32, wanted: u32) -> String {
 }
 
 /// The one or two divisors of `whole` nearest to `wanted`, nearest first.
-pub fn nearest_divisors(whole: u32, wanted: u32) -> Vec<u32> {
+fn nearest_divisors(whole: u32, wanted: u32) -> Vec<u32> {
     let root = whole.isqrt();
     let pairs = (1..=root)
         .filter(|part| whole.is_multiple_of(*part))

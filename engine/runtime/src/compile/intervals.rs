@@ -2,7 +2,7 @@
 
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::Range;
-use rlpipe_core::kind::Role;
+use rlpipe_core::kind::{Keeps, LearningRate, Role};
 
 use super::pipeline::{Node, Pipeline};
 
@@ -82,6 +82,22 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                     .note("a response ends at `max_new_tokens`: raise that, or lower this"),
                 );
             }
+            Role::Trainer { learning_rate, .. } | Role::SftTrainer { learning_rate, .. } => {
+                rates(node, learning_rate, diagnostics);
+            }
+            Role::Filter {
+                keeps: Keeps::Mean { min, max },
+                ..
+            } if min > max => diagnostics.push(
+                Diagnostic::error(
+                    &codes::RL0402,
+                    node.range_of(&["keep", "mean_reward", "min"]),
+                    format!("`min: {min}` is above `max: {max}`"),
+                )
+                .label_text("above the upper bound")
+                .label(node.range_of(&["keep", "mean_reward", "max"]), "the upper bound")
+                .note("no mean lies between them: exchange the two"),
+            ),
             _ => {}
         }
     }
@@ -100,6 +116,27 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
             }
         }
     }
+}
+
+/// A rate falls to what it ends with.
+fn rates(node: &Node, rate: &LearningRate, diagnostics: &mut Diagnostics) {
+    let (peak, Some(min)) = (rate.peak, rate.min) else {
+        return;
+    };
+    if min <= peak {
+        return;
+    }
+    let schedule = node
+        .tree
+        .get("lr_schedule")
+        .and_then(|schedule| schedule.entries().first());
+    let place = node.range_of(&["lr_schedule", schedule.map_or("", |entry| &entry.key), "min_lr"]);
+    diagnostics.push(
+        Diagnostic::error(&codes::RL0402, place, format!("`min_lr: {min}` is above `lr: {peak}`"))
+            .label_text("the rate would rise to it")
+            .label(node.range_of(&["optimizer", "adamw", "lr"]), "the rate at its height")
+            .note("the rate falls from `lr` to `min_lr`: lower this, or raise that"),
+    );
 }
 
 fn in_run(pipeline: &Pipeline, key: &str, every: u32) -> Option<Interval> {

@@ -14,6 +14,7 @@ mod graph;
 mod hub;
 mod intervals;
 mod lints;
+mod liveness;
 mod memory;
 mod pipeline;
 mod programs;
@@ -39,6 +40,7 @@ pub use config::{
 pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs};
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
+pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, proof};
 pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
@@ -128,6 +130,7 @@ fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: 
     intervals::check(&pipeline, diagnostics);
     batch::check(&pipeline, diagnostics);
     resources::check(&pipeline, diagnostics);
+    liveness::check(&pipeline, diagnostics);
     lints::check(&pipeline, diagnostics);
     trials::check(&pipeline, diagnostics);
     pipeline

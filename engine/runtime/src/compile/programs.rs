@@ -108,6 +108,9 @@ pub fn find(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 ));
             } else if !used.program().contains('/') {
                 diagnostic = diagnostic.note("a program beside this file is written with `./` before its name");
+            } else if why.starts_with("there is no file") {
+                diagnostic =
+                    diagnostic.note("a word that begins with `./` or `../` is a path from the folder of its file");
             }
             diagnostics.push(diagnostic);
         }

@@ -11,7 +11,7 @@ use rlpipe_core::services::ServiceError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::compile::{ModelConfig, Pipeline, PoolConfig, RunConfig, WorkerMemory, worker_memory};
+use crate::compile::{BufferProof, ModelConfig, Pipeline, PoolConfig, RunConfig, WorkerMemory, proof, worker_memory};
 use crate::hash::sha256;
 
 use batch::batch_table;
@@ -45,6 +45,9 @@ pub struct Plan {
     /// What they hold in memory, as far as it is known.
     #[serde(default)]
     pub memory: Vec<WorkerMemory>,
+    /// Why no step waits for ever.
+    #[serde(default)]
+    pub liveness: Vec<BufferProof>,
 }
 
 /// A node of a plan.
@@ -192,6 +195,7 @@ impl Plan {
             batch: batch_table(pipeline),
             workers: workers(pipeline),
             memory: worker_memory(pipeline, None),
+            liveness: proof(pipeline),
         })
     }
 
@@ -201,7 +205,9 @@ impl Plan {
         let mut value = serde_json::to_value(self).unwrap_or(Value::Null);
         value["run"] = json!({ "seed": self.run.seed, "cluster": self.run.cluster });
         value["total_steps"] = Value::Null;
+        // What follows from the rest, and may be said otherwise.
         value["memory"] = Value::Null;
+        value["liveness"] = Value::Null;
         if let Some(clocks) = value["clocks"].as_array_mut() {
             clocks.retain(|clock| !clock["name"].as_str().is_some_and(|name| name.starts_with("run.")));
         }

@@ -10,10 +10,8 @@ use rlpipe_core::kind::{
 use rlpipe_core::services::{ServiceError, Services};
 
 use super::path::Path;
+use crate::compile::REFILL_WITHOUT_FILTER;
 use crate::plan::{Plan, PlannedNode};
-
-/// Rounds of asking again for groups that failed, where no filter says.
-const REFILL_WITHOUT_FILTER: u32 = 4;
 
 /// Everything that takes part in a run.
 pub struct Graph {
@@ -205,6 +203,7 @@ impl<'a> Built<'a> {
             if let Some(Role::Filter {
                 max_refill: refill,
                 fill: fills,
+                ..
             }) = self.roles.get(at)
             {
                 max_refill = Some(max_refill.unwrap_or(0).max(*refill));

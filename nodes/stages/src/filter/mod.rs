@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{DropReason, Group, Verdict};
+use rlpipe_core::data::{DropReason, Group, Verdict, mean};
 use rlpipe_core::kind::{
-    Choice, Contract, Field, GroupStage, Input, NodeConfig, NonNegative, Output, PortType, Role, Stage, StageError,
+    Choice, Contract, Field, Finite, GroupStage, Input, Keeps, NodeConfig, NonNegative, Output, PortType, Role, Stage,
+    StageError,
 };
 use rlpipe_core::services::{Context, ServiceError, Services};
 use schemars::JsonSchema;
@@ -32,6 +33,8 @@ pub struct FilterConfig {
 pub enum Keep {
     /// Groups whose rewards differ: where all are equal, a group-relative advantage is zero.
     SpreadReward(SpreadReward),
+    /// Groups whose mean reward lies within bounds: prompts that are neither too easy nor too hard.
+    MeanReward(MeanReward),
 }
 
 /// Settings of `spread_reward`.
@@ -40,6 +43,32 @@ pub enum Keep {
 pub struct SpreadReward {
     /// The largest reward less the smallest must be above this.
     above: NonNegative,
+}
+
+/// Settings of `mean_reward`.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MeanReward {
+    /// The mean must be at least this. Left out, there is no lower bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<Finite>,
+    /// The mean must be at most this. Left out, there is no upper bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<Finite>,
+}
+
+impl Keep {
+    fn keeps(self) -> Keeps {
+        match self {
+            Self::SpreadReward(spread) => Keeps::Spread {
+                above: spread.above.get(),
+            },
+            Self::MeanReward(bounds) => Keeps::Mean {
+                min: bounds.min.map_or(f64::NEG_INFINITY, Finite::get),
+                max: bounds.max.map_or(f64::INFINITY, Finite::get),
+            },
+        }
+    }
 }
 
 /// What happens when no refill is left.
@@ -73,6 +102,7 @@ max_refill: 4
             outputs: vec![Output::new("groups", PortType::Groups)],
             uses: Vec::new(),
             role: Role::Filter {
+                keeps: self.keep.keeps(),
                 max_refill: self.max_refill,
                 fill: self.when_exhausted == WhenExhausted::Fill,
             },
@@ -80,34 +110,45 @@ max_refill: 4
     }
 
     fn build(&self, _node: &str, _services: &dyn Services) -> Result<Stage, ServiceError> {
-        let Keep::SpreadReward(keep) = *self.keep;
         Ok(Stage::Groups(Arc::new(Filter {
-            above: keep.above.get(),
+            keeps: self.keep.keeps(),
         })))
     }
 }
 
 struct Filter {
-    above: f64,
+    keeps: Keeps,
 }
 
 #[async_trait]
 impl GroupStage for Filter {
     async fn process(&self, group: Group, _context: &Context) -> Result<Verdict, StageError> {
-        let rewards = group.rewards();
-        let (low, high) = rewards
-            .iter()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), reward| {
-                (low.min(*reward), high.max(*reward))
-            });
-        if high - low > self.above {
-            return Ok(Verdict::Keep(group));
+        Ok(match reason(self.keeps, &group.rewards()) {
+            None => Verdict::Keep(group),
+            Some(reason) => Verdict::Drop(group, DropReason::Filtered(reason)),
+        })
+    }
+}
+
+/// Why a group with these rewards is kept back, if it is.
+fn reason(keeps: Keeps, rewards: &[f64]) -> Option<String> {
+    let Some(first) = rewards.first() else {
+        return Some("no rollout has a reward".to_owned());
+    };
+    match keeps {
+        Keeps::Spread { above } => {
+            let low = rewards.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = rewards.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            match high - low {
+                spread if spread > above => None,
+                0.0 => Some(format!("all rewards are {first}")),
+                _ => Some(format!("rewards differ by no more than {above}")),
+            }
         }
-        let reason = match rewards.first() {
-            Some(_) if high > low => format!("rewards differ by no more than {}", self.above),
-            Some(reward) => format!("all rewards are {reward}"),
-            None => "no rollout has a reward".to_owned(),
-        };
-        Ok(Verdict::Drop(group, DropReason::Filtered(reason)))
+        Keeps::Mean { min, max } => match mean(rewards) {
+            mean if mean < min => Some(format!("the mean reward is below {min}")),
+            mean if mean > max => Some(format!("the mean reward is above {max}")),
+            _ => None,
+        },
     }
 }

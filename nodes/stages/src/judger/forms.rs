@@ -111,6 +111,67 @@ impl Form<'_> {
         }
     }
 
+    /// The least and the most reward that it gives; none where a program says.
+    pub fn reward_range(&self) -> Option<(f64, f64)> {
+        match self {
+            Self::Text(_) => Some((0.0, 1.0)),
+            Self::Command(_) => None,
+            Self::WeightedSum(sum) => sum.parts().try_fold((0.0, 0.0), |(low, high), (_, part)| {
+                let weight = part.weight.get();
+                if weight == 0.0 {
+                    return Some((low, high));
+                }
+                let (least, most) = part.judge.form().reward_range()?;
+                let ends = [weight * least, weight * most];
+                Some((low + ends[0].min(ends[1]), high + ends[0].max(ends[1])))
+            }),
+            Self::Route(route) => {
+                let mut ranges = route.judges().map(|(_, judge)| judge.form().reward_range());
+                ranges.try_fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), range| {
+                    let (least, most) = range?;
+                    Some((low.min(least), high.max(most)))
+                })
+            }
+        }
+    }
+
+    /// Whether a reward is one of the ends of the range, and nothing between.
+    pub fn rewards_are_ends(&self) -> bool {
+        match self {
+            Self::Text(_) => true,
+            Self::Command(_) => false,
+            Self::WeightedSum(sum) => {
+                let mut counted = sum.parts().filter(|(_, part)| part.weight.get() != 0.0);
+                let first = counted.next();
+                counted.next().is_none() && first.is_none_or(|(_, part)| part.judge.form().rewards_are_ends())
+            }
+            Self::Route(route) => {
+                // A route over sums with other ends gives more than two rewards.
+                let range = self.reward_range();
+                let mut judges = route.judges().map(|(_, judge)| judge.form());
+                judges.all(|form| form.rewards_are_ends() && form.reward_range() == range)
+            }
+        }
+    }
+
+    /// The weights of its sums; `keys` is where it stands in the node.
+    pub fn weights(&self, keys: &[&str]) -> Vec<(Vec<String>, f64)> {
+        match self {
+            Self::Text(_) | Self::Command(_) => Vec::new(),
+            Self::WeightedSum(sum) => sum
+                .parts()
+                .map(|(name, part)| {
+                    let keys = [keys, &["weighted_sum", name, "weight"]].concat();
+                    (keys.into_iter().map(str::to_owned).collect(), part.weight.get())
+                })
+                .collect(),
+            Self::Route(route) => route
+                .judges()
+                .flat_map(|(source, judge)| judge.form().weights(&[keys, &["route", source]].concat()))
+                .collect(),
+        }
+    }
+
     /// The sources that it has judges for; none: all.
     pub fn sources(&self) -> Option<Vec<String>> {
         match self {

@@ -74,6 +74,9 @@ judge: gsm8k
                 sources: form.sources(),
                 commands: form.commands(&["judge"]),
                 errors_are_fatal: self.on_error == OnError::Fail,
+                reward_range: form.reward_range(),
+                rewards_are_ends: form.rewards_are_ends(),
+                weights: form.weights(&["judge"]),
             },
         }
     }

@@ -72,6 +72,7 @@ optimizer: { adamw: { lr: 1e-5 } }
                 batch_size: self.batch_size.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
                 logprob_chunk_tokens: self.logprob_chunk_tokens.get(),
+                learning_rate: self.lr_schedule.described(self.optimizer.lr()),
             },
         }
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use rlpipe_core::data::{KlEstimator, Loss, PolicyLoss};
 use rlpipe_core::kind::{
-    Arity, Choice, Contract, Field, Input, NodeConfig, NonNegative, OpenFraction, Output, PortType, Positive, Role,
+    AboveOne, Arity, Choice, Contract, Field, Input, NodeConfig, NonNegative, OpenFraction, Output, PortType, Role,
     Stage, Use,
 };
 use rlpipe_core::services::{ServiceError, Services};
@@ -147,9 +147,10 @@ pub struct ClipConfig {
     low: OpenFraction,
     /// The ratio is held below 1 and this.
     high: NonNegative,
-    /// With a negative advantage, the loss is at most so many times the advantage's size. Left out, there is no bound.
+    /// With a negative advantage, the loss is at most so many times the advantage's size: above 1. Left out, there is no
+    /// bound.
     #[serde(skip_serializing_if = "Option::is_none")]
-    dual: Option<Positive>,
+    dual: Option<AboveOne>,
     /// Bounds of the difference of log-probs before it is exponentiated.
     log_ratio_clamp: LogRatioClamp,
 }
@@ -236,12 +237,18 @@ impl LossConfig {
         }
     }
 
+    /// The distances from 1 at which the ratio is held.
+    fn clip(&self) -> (f64, f64) {
+        let PolicyConfig::Clip(clip) = &self.policy.0;
+        (clip.low.get(), clip.high.get())
+    }
+
     fn loss(&self) -> Loss {
         let PolicyConfig::Clip(clip) = &self.policy.0;
         Loss::Policy(PolicyLoss {
             clip_low: clip.low.get(),
             clip_high: clip.high.get(),
-            dual_clip: clip.dual.map(Positive::get),
+            dual_clip: clip.dual.map(AboveOne::get),
             log_ratio_clamp: clip.log_ratio_clamp.0,
             kl: self.kl(),
         })
@@ -278,8 +285,9 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
                 logprob_chunk_tokens: self.loss.logprob_chunk_tokens.0.get(),
                 sequence_parallel: 1,
-                warmup_steps: self.lr_schedule.warmup_steps(),
-                kl: self.loss.kl().map(|(estimator, _)| estimator),
+                learning_rate: self.lr_schedule.described(self.optimizer.lr()),
+                kl: self.loss.kl(),
+                clip: self.loss.clip(),
             },
         }
     }

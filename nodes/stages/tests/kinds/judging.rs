@@ -257,6 +257,7 @@ fn passes_see_programs_sources_and_needs() {
             sources: found,
             commands,
             errors_are_fatal,
+            ..
         } = config.contract().role
         else {
             panic!("{text}");

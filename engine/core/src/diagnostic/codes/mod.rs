@@ -13,6 +13,7 @@ mod rl04;
 mod rl05;
 mod rl06;
 mod rl07;
+mod rl08;
 mod rl09;
 mod rl10;
 mod rl11;
@@ -24,6 +25,7 @@ pub use rl04::*;
 pub use rl05::*;
 pub use rl06::*;
 pub use rl07::*;
+pub use rl08::*;
 pub use rl09::*;
 pub use rl10::*;
 pub use rl11::*;
@@ -56,7 +58,8 @@ pub struct Explanation {
 
 /// The codes of each hundred.
 static LISTS: &[&[&Code]] = &[
-    LIST_RL01, LIST_RL02, LIST_RL03, LIST_RL04, LIST_RL05, LIST_RL06, LIST_RL07, LIST_RL09, LIST_RL10, LIST_RL11,
+    LIST_RL01, LIST_RL02, LIST_RL03, LIST_RL04, LIST_RL05, LIST_RL06, LIST_RL07, LIST_RL08, LIST_RL09, LIST_RL10,
+    LIST_RL11,
 ];
 
 /// All codes, in order.

@@ -66,6 +66,7 @@ pub static RL0204: Code = Code {
     origin: &[
         "NVIDIA-NeMo/Automodel#1603: `lr=abc`",
         "ROLL worker_config: YAML text run as Python",
+        "OpenRLHF loss: dual clip above 1",
     ],
     explanation: Explanation {
         meaning: "A value is of another type than its key takes, or a number lies outside its bounds.",
@@ -86,7 +87,6 @@ pub static RL0205: Code = Code {
         "XTuner rl_trainer: steps, epochs and intervals above 0",
         "TRL grpo_config: bounds",
         "verl PR 5216: a length of 0 gives NaN rewards",
-        "OpenRLHF loss: dual clip above 1",
     ],
     explanation: Explanation {
         meaning: "A value has the right type, but not a form that can be used: a list of another length, two choices \

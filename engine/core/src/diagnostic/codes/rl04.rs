@@ -32,7 +32,7 @@ pub static RL0402: Code = Code {
         "TRL grpo_config: clip minimum below maximum",
     ],
     explanation: Explanation {
-        meaning: "A lower bound lies above the upper bound that goes with it.",
+        meaning: "A lower bound lies above the upper bound that goes with it, or the learning rate is to fall to more than it has.",
         why: "No value lies between them: the response could never end, or no value of the variable be right.",
         example: "sampling: { max_new_tokens: 256, min_new_tokens: 512 }\n",
         fix: "Exchange the two, or change one of them.",

@@ -3,7 +3,7 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL05: &[&Code] = &[&RL0501, &RL0502, &RL0503, &RL0504];
+pub(super) static LIST_RL05: &[&Code] = &[&RL0501, &RL0502, &RL0503, &RL0504, &RL0505, &RL0506];
 
 /// Prompt and response do not fit into the context.
 pub static RL0501: Code = Code {
@@ -80,5 +80,35 @@ pub static RL0504: Code = Code {
         example: "nodes:\n  prompts:\n    type: sampler\n    dataset: { path: train.jsonl }\n    samples_per_prompt: \
               1          # grpo needs at least 2\n",
         fix: "Raise `samples_per_prompt`; 5 to 16 is usual. Samplers of evaluations may stay at 1.",
+    },
+};
+
+/// Workers without a rollout.
+pub static RL0505: Code = Code {
+    id: "RL0505",
+    title: "fewer rollouts than workers",
+    origin: &[
+        "verl utils/config: `train_batch_size` by `rollout.n` against GPUs",
+        "SkyRL utils: a batch is at least the least common multiple of all data-parallel sizes",
+        "ROLL PR 135: a batch size that hangs",
+    ],
+    explanation: Explanation {
+        meaning: "The pool of the trainer has more workers than an optimizer step has rollouts: `prompts_per_step` by `optimizer_steps`, times `samples_per_prompt`.",
+        why: "Rollouts are spread over the workers. One that gets none has nothing to do in that step, and the others wait for it.",
+        example: "pools:\n  gpu: { accelerator: cuda, workers_per_node: 8 }\nnodes:\n  prompts: { type: sampler, dataset: { path: train.jsonl }, samples_per_prompt: 2 }\n  buffer: { type: replay_buffer, inputs: { groups: [scored] }, prompts_per_step: 6 }\n  trainer: { type: trainer, optimizer_steps: 2 }      # shortened: 3 groups of 2 rollouts for 8 workers\n",
+        fix: "Take more prompts or samples, fewer optimizer steps, or fewer workers; the message lists what would fit.",
+    },
+};
+
+/// An input without a share.
+pub static RL0506: Code = Code {
+    id: "RL0506",
+    title: "an input gets no groups of a step",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "A buffer shares its `prompts_per_step` among its inputs by `mix`, in whole groups, and an input's share is none.",
+        why: "Each step is shared in the same way. The input would be declared, and nothing of it ever drawn.",
+        example: "nodes:\n  buffer:\n    type: replay_buffer\n    inputs: { groups: [maths, code] }\n    prompts_per_step: 8\n    mix: { maths: 20, code: 1 }       # 0.38 groups, rounded to 0\n",
+        fix: "Raise `prompts_per_step`, give the input a larger weight, or take it out.",
     },
 };

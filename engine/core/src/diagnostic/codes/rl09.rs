@@ -3,7 +3,10 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL09: &[&Code] = &[&RL0901, &RL0902, &RL0903, &RL0904, &RL0905, &RL0906, &RL0907, &RL0908];
+pub(super) static LIST_RL09: &[&Code] = &[
+    &RL0901, &RL0902, &RL0903, &RL0904, &RL0905, &RL0906, &RL0907, &RL0908, &RL0909, &RL0910, &RL0911, &RL0912,
+    &RL0913, &RL0914,
+];
 
 /// K1 in a loss ignores the reference.
 pub static RL0901: Code = Code {
@@ -109,10 +112,99 @@ pub static RL0908: Code = Code {
     title: "the trained model is not kept",
     origin: &["XTuner rl_trainer: exports at the last step whatever the interval"],
     explanation: Explanation {
-        meaning: "The run has no `hf_export`, and no checkpoint at its last step.",
-        why: "Everything that the steps after the last checkpoint have taught is lost when the run ends.",
+        meaning: "The run has neither an `hf_export` nor a checkpoint.",
+        why: "What the run has taught the model is lost when it ends.",
+        example: "run: { work_dir: runs, total_steps: 8 }\n",
+        fix: "Add `hf_export: { every_steps: N }`: the last step is always exported then.",
+    },
+};
+
+/// The last step is in no checkpoint.
+pub static RL0909: Code = Code {
+    id: "RL0909",
+    title: "the last step is in no checkpoint",
+    origin: &[
+        "XTuner rl_trainer: saves at the last step whatever the interval",
+        "verl#7401: a resume from the wrong step",
+    ],
+    explanation: Explanation {
+        meaning: "`total_steps` is no multiple of `run.checkpoint.every_steps`.",
+        why: "When the run is to go on for more steps, those after its last checkpoint are done again.",
         example: "run:\n  work_dir: runs\n  total_steps: 8\n  checkpoint: { every_steps: 5 }    # steps 6 to 8 are in none\n",
-        fix: "Add `hf_export: { every_steps: N }`: the last step is always exported then. Or let `total_steps` be a \
-              multiple of the checkpoint's interval.",
+        fix: "Use an interval that divides `total_steps`, or a `total_steps` that is a multiple of it.",
+    },
+};
+
+/// An evaluation behind a filter.
+pub static RL0910: Code = Code {
+    id: "RL0910",
+    title: "an evaluation sees only what a filter keeps",
+    origin: &["NovaSky-AI/SkyRL PR 1317: evaluation curves that mean something else"],
+    explanation: Explanation {
+        meaning: "An evaluator takes groups that come through a `filter`.",
+        why: "Prompts that the filter keeps back, such as those that are always right or always wrong, are not in the accuracy: it measures the filter as much as the model.",
+        example: "nodes:\n  hard: { type: filter, inputs: { groups: marks }, keep: { mean_reward: { max: 0.9 } } }\n  evaluator: { type: evaluator, inputs: { groups: hard }, every_steps: 10 }\n",
+        fix: "Take from the judger before the filter.",
+    },
+};
+
+/// Bounds of the ratio are distances from 1.
+pub static RL0911: Code = Code {
+    id: "RL0911",
+    title: "bounds of the ratio are distances from 1",
+    origin: &[
+        "TRL grpo_config: clip bounds",
+        "AReaL cli_args: bounds that filter everything",
+    ],
+    explanation: Explanation {
+        meaning: "`low` and `high` of `clip` say how far the ratio of new to old probability may go from 1. Here `low` is 0.5 or more, `high` is 1 or more, or both are 0.",
+        why: "`low: 0.8` lets a probability fall to a fifth in one step: the clipping hardly ever takes effect. With both 0 nothing is learnt from tokens whose probability has changed at all.",
+        example: "loss: { policy: { clip: { low: 0.8, high: 1.28 } } }       # meant: 0.2 and 0.28\n",
+        fix: "Use distances, such as `low: 0.2` and `high: 0.28`.",
+    },
+};
+
+/// A reference that counts for nothing.
+pub static RL0912: Code = Code {
+    id: "RL0912",
+    title: "a reference that counts for nothing",
+    origin: &[
+        "slime arguments, SkyRL utils: a KL term and its reference go together",
+        "rlpipe",
+    ],
+    explanation: Explanation {
+        meaning: "A `reference` computes log-probs for every step, and the loss has no KL term, or one with `coefficient: 0`.",
+        why: "A frozen copy of the model takes memory, and a pass over each step time, for numbers that nothing uses.",
+        example: "nodes:\n  frozen: { type: reference, inputs: { batch: buffer }, pool: gpu, model: policy }\n  trainer: { type: trainer, loss: { kl: none } }      # shortened\n",
+        fix: "Give the loss a term, such as `kl: { k3: { coefficient: 0.001 } }`, or take the `reference` out and connect its neighbours.",
+    },
+};
+
+/// A weight that does not reward.
+pub static RL0913: Code = Code {
+    id: "RL0913",
+    title: "a weight that does not reward",
+    origin: &[
+        "TRL#5352: weights of rewards",
+        "XTuner: weights of judges that are declared and not used",
+    ],
+    explanation: Explanation {
+        meaning: "In a weighted sum a judge has the weight 0, or no weight is above 0.",
+        why: "With 0 the judge is asked and not heard. Where no weight is above 0, the best that a response can do is to be wrong.",
+        example: "judge: { weighted_sum: { right: { judge: gsm8k, weight: 0 }, short: { judge: { command: { run: [./short.py] } }, weight: 0.1 } } }\n",
+        fix: "Give it a weight, or take the judge out. Penalties have weights below 0, beside something that rewards.",
+    },
+};
+
+/// An evaluation on prompts that are trained.
+pub static RL0914: Code = Code {
+    id: "RL0914",
+    title: "an evaluation on prompts that are trained",
+    origin: &["XTuner: one replay buffer for training and evaluation"],
+    explanation: Explanation {
+        meaning: "An evaluator takes from the same sampler as the trainer.",
+        why: "What was trained is known: the accuracy says nothing of other prompts. It is sampled as in training, too.",
+        example: "nodes:\n  evaluator: { type: evaluator, inputs: { groups: scored }, every_steps: 10 }      # and the buffer takes `scored` too\n",
+        fix: "Give the evaluation a sampler, an agent loop and a judger of its own.",
     },
 };
