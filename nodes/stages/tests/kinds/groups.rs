@@ -146,6 +146,23 @@ async fn groups_without_a_spread_of_rewards_are_kept_back_with_the_reason() {
         ("spread_reward", &[Some(1.0), None], Some("all rewards are 1")),
         ("spread_reward", &[None, None], Some("no rollout has a reward")),
         ("{ spread_reward: { above: 0.5 } }", &[Some(0.0), Some(0.6)], None),
+        (
+            "{ mean_reward: { min: 0.5, max: 0.75 } }",
+            &[Some(1.0), Some(0.0)],
+            None,
+        ),
+        (
+            "{ mean_reward: { max: 0.75 } }",
+            &[Some(1.0), None],
+            Some("the mean reward is above 0.75"),
+        ),
+        (
+            "{ mean_reward: { min: 0.5 } }",
+            &[Some(0.0), Some(0.75)],
+            Some("the mean reward is below 0.5"),
+        ),
+        ("mean_reward", &[Some(-3.0)], None),
+        ("mean_reward", &[None], Some("no rollout has a reward")),
     ] {
         let group = rewarded(rewards);
         let verdict = process(&format!("type: filter\nkeep: {keep}"), group.clone())

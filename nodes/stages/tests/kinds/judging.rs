@@ -277,3 +277,50 @@ fn passes_see_programs_sources_and_needs() {
         assert_eq!(found, keys, "{text}");
     }
 }
+
+/// Least and most by hand: each part gives 0 to 1, times its weight.
+#[test]
+fn a_judge_knows_the_rewards_that_it_can_give() {
+    for (judge, range, ends) in [
+        ("number", Some((0.0, 1.0)), true),
+        ("{ command: { run: [a] } }", None, false),
+        (
+            "{ weighted_sum: { a: { judge: number, weight: 0.5 } } }",
+            Some((0.0, 0.5)),
+            true,
+        ),
+        (
+            "{ weighted_sum: { a: { judge: number, weight: 0.5 }, b: { judge: exact, weight: -2 } } }",
+            Some((-2.0, 0.5)),
+            false,
+        ),
+        (
+            "{ weighted_sum: { a: { judge: number, weight: 1 }, b: { judge: { command: { run: [a] } }, weight: 0 } } }",
+            Some((0.0, 1.0)),
+            true,
+        ),
+        (
+            "{ weighted_sum: { a: { judge: number, weight: 1 }, b: { judge: { command: { run: [a] } }, weight: 1 } } }",
+            None,
+            false,
+        ),
+        ("{ route: { x: number, y: gsm8k } }", Some((0.0, 1.0)), true),
+        (
+            "{ route: { x: number, y: { weighted_sum: { a: { judge: number, weight: 3 } } } } }",
+            Some((0.0, 3.0)),
+            false,
+        ),
+        ("{ route: { x: number, y: { command: { run: [a] } } } }", None, false),
+    ] {
+        let (_, config) = config(&format!("type: judger\njudge: {judge}"));
+        let Role::Judger {
+            reward_range,
+            rewards_are_ends,
+            ..
+        } = config.contract().role
+        else {
+            panic!("{judge}");
+        };
+        assert_eq!((reward_range, rewards_are_ends), (range, ends), "{judge}");
+    }
+}
