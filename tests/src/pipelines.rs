@@ -93,6 +93,22 @@ fn dry_call(node: &str, command: &JudgeCommand, sample: Option<Sample>) -> Tried
     }
 }
 
+/// JSON as TOML; nulls are left out, since TOML has none. References in texts stay references.
+pub fn to_toml(value: &serde_json::Value) -> String {
+    fn without_nulls(value: &serde_json::Value) -> serde_json::Value {
+        match value {
+            serde_json::Value::Array(elements) => elements.iter().map(without_nulls).collect(),
+            serde_json::Value::Object(entries) => {
+                let kept = entries.iter().filter(|(_, value)| !value.is_null());
+                kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+            }
+            other => other.clone(),
+        }
+    }
+    // Only nulls, and numbers that no pipeline holds, cannot be written.
+    toml::to_string(&without_nulls(value)).unwrap_or_default()
+}
+
 /// The tree of a text, with what was found on the way.
 pub fn tree_of(text: &str, format: Format) -> (Option<Tree>, Diagnostics) {
     let mut sources = Sources::default();

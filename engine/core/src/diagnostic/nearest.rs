@@ -9,13 +9,18 @@ const MAXIMUM_PROPOSALS: usize = 3;
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let normal = |word: &str| word.to_lowercase().replace('-', "_");
     let word = normal(word);
-    let allowed = (word.chars().count() / 3).max(1);
+    let length = word.chars().count();
+    let allowed = (length / 3).max(1);
     let mut near: Vec<(usize, &str)> = candidates
         .into_iter()
         .filter_map(|candidate| {
             let other = normal(candidate);
-            let distance = strsim::damerau_levenshtein(&word, &other);
             let holds = word.len() >= 3 && other.len() >= 3 && (other.contains(&word) || word.contains(&other));
+            // The distance is never less than the difference in length, which is found much faster.
+            if !holds && other.chars().count().abs_diff(length) > allowed {
+                return None;
+            }
+            let distance = strsim::damerau_levenshtein(&word, &other);
             match (distance <= allowed, holds) {
                 (true, _) => Some((distance, candidate)),
                 (false, true) => Some((allowed + distance, candidate)),

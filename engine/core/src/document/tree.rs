@@ -1,5 +1,6 @@
 //! A document as a tree in which every key and value knows where it stands.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -268,8 +269,10 @@ pub fn merge(base: Tree, overlay: Tree) -> Tree {
     else {
         return overlay;
     };
+    // By key, so that laying one long mapping over another takes no longer than reading them.
+    let places: HashMap<String, usize> = entries.iter().map(|entry| entry.key.clone()).zip(0..).collect();
     for entry in over {
-        match entries.iter_mut().find(|existing| existing.key == entry.key) {
+        match places.get(&entry.key).and_then(|place| entries.get_mut(*place)) {
             Some(existing) => {
                 let below = std::mem::replace(
                     &mut existing.value,

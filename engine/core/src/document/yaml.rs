@@ -18,6 +18,9 @@ use super::source::{Range, SourceId};
 use super::tree::{Entry, Origin, Tree, Value};
 use crate::diagnostic::{Diagnostic, Diagnostics, codes};
 
+/// Documents with more values, keys included, are refused. A pipeline of ten thousand nodes has some two hundred thousand.
+const MAXIMUM_VALUES: usize = 1_000_000;
+
 type Bytes = std::ops::Range<usize>;
 
 /// Where the parsed text lies in the source: it begins at `base`, and may hold bytes that the source lacks.
@@ -117,7 +120,7 @@ fn load(text: &str) -> Result<Node, serde_saphyr::Error> {
         reject_unsupported_tags: true,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::PassThrough,
-        budget: serde_saphyr::budget! { max_depth: MAXIMUM_DEPTH },
+        budget: serde_saphyr::budget! { max_depth: MAXIMUM_DEPTH, max_nodes: MAXIMUM_VALUES, max_events: 4 * MAXIMUM_VALUES },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
     };
     serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options).map(|spanned| node(text, spanned))

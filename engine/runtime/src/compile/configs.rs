@@ -18,12 +18,7 @@ use super::read::quoted;
 const MAXIMUM_WORKERS: u64 = 1 << 16;
 
 /// Decodes the whole tree.
-pub fn decode_all(
-    tree: &Tree,
-    variables: Variables,
-    kinds: &'static [Kind],
-    diagnostics: &mut Diagnostics,
-) -> Pipeline {
+pub fn decode_all(tree: Tree, variables: Variables, kinds: &'static [Kind], diagnostics: &mut Diagnostics) -> Pipeline {
     let run = match tree.get("run") {
         Some(section) => decode_section::<RunConfig>(section, &["run"], diagnostics),
         None => None,
@@ -48,7 +43,7 @@ pub fn decode_all(
     if let (Some(run), Some(entry)) = (&run, tree.entry("run")) {
         run_length(run, entry, diagnostics);
     }
-    let pools = sections::<PoolConfig>(tree, "pools", diagnostics);
+    let pools = sections::<PoolConfig>(&tree, "pools", diagnostics);
     for (name, pool) in &pools {
         let workers = pool.config.as_ref().map_or(0, PoolConfig::workers);
         if workers > MAXIMUM_WORKERS {
@@ -62,25 +57,29 @@ pub fn decode_all(
             );
         }
     }
-    let models = sections::<ModelConfig>(tree, "models", diagnostics);
+    let models = sections::<ModelConfig>(&tree, "models", diagnostics);
     for (name, model) in &models {
-        model_source(name, model, tree, diagnostics);
+        model_source(name, model, &tree, diagnostics);
     }
-    let nodes = mapping(tree, "nodes", diagnostics)
+    let nodes: Vec<Node> = mapping(&tree, "nodes", diagnostics)
         .iter()
         .map(|entry| node(&entry.key, entry.key_range, &entry.value, kinds, diagnostics))
         .collect();
+    let tests = super::trials::decode_all(&tree, diagnostics);
+    let names = nodes.iter().map(|node| node.name.clone());
+    let index = names.zip(0..).collect();
     Pipeline {
-        name: name(tree, diagnostics),
+        name: name(&tree, diagnostics),
         env: variables.config.clone(),
-        tree: tree.clone(),
+        tree,
         variables,
         run,
         pools,
         models,
         hub: HubCache::default(),
         nodes,
-        tests: super::trials::decode_all(tree, diagnostics),
+        index,
+        tests,
     }
 }
 

@@ -31,6 +31,7 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
         for interval in &everywhere {
             multiple(interval, sync, *every_steps, diagnostics);
         }
+        let fed = pipeline.find(to).map(|engine| pipeline.downstream(engine));
         for (index, node, contract) in pipeline.live() {
             let Role::Evaluator {
                 every_steps: Some(every),
@@ -39,11 +40,7 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
             else {
                 continue;
             };
-            let uses_engine = pipeline
-                .upstream(index)
-                .iter()
-                .any(|up| pipeline.nodes[*up].name == *to);
-            if uses_engine {
+            if fed.as_ref().is_some_and(|fed| fed[index]) {
                 let range = node.range_of(&["every_steps"]);
                 let interval = Interval {
                     name: format!("`{}`", node.name),

@@ -122,7 +122,7 @@ fn keep_quotes(diagnostics: Diagnostics, sources: &Sources) -> Diagnostics {
 
 fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: &mut Diagnostics) -> Pipeline {
     let variables = environment::fill_in(&mut tree, request, sources, diagnostics);
-    let mut pipeline = configs::decode_all(&tree, variables, request.kinds, diagnostics);
+    let mut pipeline = configs::decode_all(tree, variables, request.kinds, diagnostics);
     pipeline.hub = HubCache::of(request.environment, &request.working_folder);
     datasets::check(&pipeline, diagnostics);
     graph::check(&mut pipeline, diagnostics);

@@ -1,6 +1,6 @@
 //! A pipeline as the passes see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rlpipe_core::document::{Range, Segment, Tree};
 use rlpipe_core::kind::{AnyConfig, Contract, Field, Kind, PortType, Target};
@@ -38,6 +38,8 @@ pub struct Pipeline {
     pub hub: HubCache,
     /// Nodes, in the order of the file.
     pub nodes: Vec<Node>,
+    /// Where each node is in `nodes`, by its name.
+    pub index: HashMap<String, usize>,
     /// The section `tests`, in the order of the file.
     pub tests: Vec<Test>,
 }
@@ -114,7 +116,7 @@ impl Pipeline {
 
     /// The index of a node.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.nodes.iter().position(|node| node.name == name)
+        self.index.get(name).copied()
     }
 
     /// All nodes that `start` takes from, directly or not, itself first.
@@ -130,6 +132,24 @@ impl Pipeline {
                 }
             }
             next += 1;
+        }
+        found
+    }
+
+    /// Of each node, whether it takes from `start`, directly or not; `start` does.
+    pub fn downstream(&self, start: usize) -> Vec<bool> {
+        let mut takers = vec![Vec::new(); self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            for endpoint in node.inputs.values().flatten() {
+                takers[endpoint.node].push(index);
+            }
+        }
+        let mut found = vec![false; self.nodes.len()];
+        let mut waiting = vec![start];
+        while let Some(index) = waiting.pop() {
+            if !std::mem::replace(&mut found[index], true) {
+                waiting.extend(&takers[index]);
+            }
         }
         found
     }

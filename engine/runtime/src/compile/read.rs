@@ -115,11 +115,18 @@ fn top_level(tree: &Tree, sources: &Sources, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Longer lists say how many more there are.
+const MAXIMUM_NAMES: usize = 24;
+
 /// Names in backticks, as a list.
 pub fn quoted<T: AsRef<str>>(names: &[T]) -> String {
-    names
-        .iter()
+    let shown = names.iter().take(MAXIMUM_NAMES);
+    let list = shown
         .map(|name| format!("`{}`", name.as_ref()))
         .collect::<Vec<_>>()
-        .join(", ")
+        .join(", ");
+    match names.len().saturating_sub(MAXIMUM_NAMES) {
+        0 => list,
+        more => format!("{list} and {more} more"),
+    }
 }

@@ -21,7 +21,7 @@ pub fn prune(pipeline: &mut Pipeline, edges_are_known: bool, diagnostics: &mut D
             // What a node that was not understood needs is not known: nothing may be called useless.
             None => {
                 mark(pipeline, index, &mut live);
-                excused = vec![true; pipeline.nodes.len()];
+                excused.fill(true);
             }
             Some(_) => {}
         }
@@ -96,17 +96,16 @@ fn carry(pipeline: &Pipeline, start: usize, known: &mut [Option<Carried>]) {
     let mut stack = vec![start];
     while let Some(&index) = stack.last() {
         let node = &pipeline.nodes[index];
-        let waiting = node
-            .inputs
-            .values()
-            .flatten()
-            .map(|endpoint| endpoint.node)
-            .find(|node| known[*node].is_none());
-        if let Some(next) = waiting {
-            stack.push(next);
+        let before = node.inputs.values().flatten().map(|endpoint| endpoint.node);
+        let height = stack.len();
+        stack.extend(before.filter(|node| known[*node].is_none()));
+        if stack.len() > height {
             continue;
         }
         stack.pop();
+        if known[index].is_some() {
+            continue;
+        }
         // Of several streams, only what all of them have can be relied on.
         let mut common: Option<BTreeSet<Field>> = None;
         let mut whole = node

@@ -6,7 +6,7 @@ mod training;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use petgraph::algo::tarjan_scc;
+use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes, nearest};
 use rlpipe_core::document::Range;
@@ -66,7 +66,7 @@ fn cycles(pipeline: &Pipeline, diagnostics: &mut Diagnostics) -> bool {
         }
     }
     let mut acyclic = true;
-    for component in tarjan_scc(&graph) {
+    for component in kosaraju_scc(&graph) {
         let members: BTreeSet<usize> = component.iter().map(|place| graph[*place]).collect();
         let itself = |index: usize| {
             pipeline.nodes[index]

@@ -1,5 +1,7 @@
 //! What makes the graph a training run.
 
+use std::collections::HashSet;
+
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::kind::{Contract, Role, Target};
 
@@ -181,8 +183,9 @@ fn mixes(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
             .flatten()
             .map(|endpoint| pipeline.nodes[endpoint.node].name.as_str())
             .collect();
-        let weighed: Vec<&str> = mix.iter().map(|(name, _)| name.as_str()).collect();
-        for (name, _) in mix.iter().filter(|(name, _)| !inputs.contains(&name.as_str())) {
+        let known: HashSet<&str> = inputs.iter().copied().collect();
+        let weighed: HashSet<&str> = mix.iter().map(|(name, _)| name.as_str()).collect();
+        for (name, _) in mix.iter().filter(|(name, _)| !known.contains(name.as_str())) {
             diagnostics.push(
                 Diagnostic::error(
                     &codes::RL0315,
@@ -193,7 +196,7 @@ fn mixes(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 .note(format!("it takes `groups` from {}", quoted(&inputs))),
             );
         }
-        for input in inputs.iter().filter(|input| !weighed.contains(input)) {
+        for input in inputs.iter().filter(|input| !weighed.contains(*input)) {
             diagnostics.push(
                 Diagnostic::error(
                     &codes::RL0315,
