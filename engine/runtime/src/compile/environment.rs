@@ -228,6 +228,7 @@ fn rules(variables: &Variables, section: &Tree, diagnostics: &mut Diagnostics) {
         }
         let set: Vec<&String> = rule.names().iter().filter(|name| counts(variables, name)).collect();
         let broken = match rule {
+            _ if rule.names().is_empty() => "this rule names no variable".to_owned(),
             Rule::AtMostOne(_) if set.len() > 1 => {
                 format!("{} are set, but at most one may be", quoted(&set))
             }
@@ -239,10 +240,11 @@ fn rules(variables: &Variables, section: &Tree, diagnostics: &mut Diagnostics) {
             }
             _ => continue,
         };
-        let way_out = match (rule, set.first()) {
-            (Rule::AllOrNone(_), _) => "set all of them, or none".to_owned(),
-            (_, None) => format!("set one, such as `export {}=...`", rule.names()[0]),
-            (_, Some(first)) => format!("unset all but one, such as `unset {first}`"),
+        let way_out = match (rule, set.first(), rule.names().first()) {
+            (_, _, None) => "name those that it is about, or take it out".to_owned(),
+            (Rule::AllOrNone(_), _, _) => "set all of them, or none".to_owned(),
+            (_, None, Some(first)) => format!("set one, such as `export {first}=...`"),
+            (_, Some(first), _) => format!("unset all but one, such as `unset {first}`"),
         };
         let diagnostic = Diagnostic::error(&codes::RL0604, range, broken).label_text("this rule is broken");
         diagnostics.push(diagnostic.note(way_out));
