@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build quickstart test format lint deny generate clean libtorch
+.PHONY: help build quickstart test format lint deny generate clean libtorch editor-tools
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Continuous integration fails where Cargo.lock does not fit, and has cargo-deny built where it is missing.
@@ -30,7 +30,7 @@ build: libtorch ## Put libtorch in place and build the release binaries `rlpipe`
 quickstart: build ## Build, then train a small model on this machine: pipelines/quickstart.yaml
 	$(TARGET)/release/rlpipe run pipelines/quickstart.yaml
 
-test: format build lint ## Build, then check format, lints, every test and the licences of dependencies
+test: format build lint editor-tools ## Build, then check format, lints, every test and the licences of dependencies
 	@if cargo nextest --version >/dev/null 2>&1; then \
 		set -x; cargo nextest run --release --workspace $(LOCKED) && cargo test --doc --release --workspace $(LOCKED); \
 	else \
@@ -59,6 +59,9 @@ target/tools/bin/cargo-deny:
 
 libtorch:
 	@scripts/libtorch.sh
+
+editor-tools:
+	@scripts/editor_tools.sh
 
 clean: ## Remove everything that was built or fetched (`runs/` stays)
 	cargo clean

@@ -4,6 +4,8 @@
 mod batch;
 mod dependencies;
 mod documents;
+mod generated;
+mod keys;
 mod plugin;
 mod properties;
 mod reference;

@@ -28,7 +28,7 @@ fn property_names(schema: &Value, names: &mut BTreeSet<String>) {
     match schema {
         Value::Object(keys) => {
             let properties = keys.get("properties").and_then(Value::as_object);
-            let is_choice = keys.get("maxProperties").is_some_and(|most| *most == 1);
+            let is_choice = schema["allOf"][0]["maxProperties"] == 1;
             if let Some(properties) = properties.filter(|_| !is_choice) {
                 names.extend(properties.keys().cloned());
             }

@@ -109,10 +109,22 @@ impl<'a> Schema<'a> {
                 .into(),
             "array" => first.elements().map(Schema::least).collect(),
             "integer" => first.own.get("minimum").cloned().unwrap_or_else(|| 1.into()),
-            "number" if first.own.get("exclusiveMaximum") == Some(&json!(0)) => (-0.5).into(),
-            "number" => json!(0.5),
+            "number" => first.a_number().into(),
             "boolean" => false.into(),
             _ => first.text(),
+        }
+    }
+
+    /// A number within bounds: between them, or half a one from the only one.
+    fn a_number(self) -> f64 {
+        let bound = |key: &str| self.own.get(key).and_then(Value::as_f64);
+        let low = bound("exclusiveMinimum").or(bound("minimum"));
+        let high = bound("exclusiveMaximum").or(bound("maximum"));
+        match (low, high) {
+            (Some(low), Some(high)) => f64::midpoint(low, high),
+            (Some(low), None) => low + 0.5,
+            (None, Some(high)) => high - 0.5,
+            (None, None) => 0.5,
         }
     }
 

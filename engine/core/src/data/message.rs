@@ -75,8 +75,9 @@ impl JsonSchema for Message {
             "description": "One message of a chat; further keys are those of the data.",
             "type": "object",
             "properties": {
-                "role": { "description": "`system`, `user`, `assistant`, ...", "type": "string" },
+                "role": { "description": "`system`, `user`, `assistant`, ...", "type": "string", "examples": ["user"] },
                 "content": {
+                    "examples": ["What is 2 + 2?"],
                     "description": "Its text, or a list of parts such as `{\"type\": \"text\", \"text\": ...}`.",
                     "type": ["string", "array", "null"],
                     "items": { "type": "object" },

@@ -88,18 +88,23 @@ pub struct RowMap {
     /// The prompt: a template, or a list of messages whose `role` and `content` are templates. A whole `{{ column }}` may
     /// give a list of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"{{ question }}")]
     pub prompt: Option<PromptMap>,
     /// The answer that an `sft_trainer` learns.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"{{ solution }}")]
     pub answer: Option<String>,
     /// What judgers compare with: becomes `reward_model.ground_truth`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"{{ answer }}")]
     pub ground_truth: Option<String>,
     /// Where the row comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"gsm8k")]
     pub data_source: Option<String>,
     /// Functions that the model may call: a whole `{{ column }}` that gives a list of JSON schemas.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"{{ tools }}")]
     pub tools: Option<String>,
 }
 
@@ -125,8 +130,10 @@ pub enum PromptMap {
 #[serde(deny_unknown_fields)]
 pub struct MessageMap {
     /// `system`, `user`, `assistant`, ...
+    #[schemars(example = &"user")]
     pub role: String,
     /// What is said.
+    #[schemars(example = &"{{ question }}")]
     pub content: String,
 }
 

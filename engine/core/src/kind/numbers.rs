@@ -159,6 +159,10 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// What [`ByteSize::parse`] reads, as far as it can be held.
+const SIZE_PATTERN: &str =
+    r"^([0-9]{1,7}(\.[0-9]+)? *([GT]iB|[GT]B)|[0-9]{1,12}(\.[0-9]+)? *([KM]iB|MB)|[0-9]{1,18} *B?)$";
+
 impl JsonSchema for ByteSize {
     fn inline_schema() -> bool {
         true
@@ -171,8 +175,8 @@ impl JsonSchema for ByteSize {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "anyOf": [
-                { "type": "string", "pattern": "^[0-9.]+ *([KMGT]iB|[MGT]?B)?$" },
-                { "type": "integer", "minimum": 0 }
+                { "type": "string", "pattern": SIZE_PATTERN, "patternErrorMessage": "a size such as `16GiB` or `512MiB`" },
+                { "type": "integer", "minimum": 0, "maximum": i64::MAX }
             ]
         })
     }
@@ -235,6 +239,12 @@ impl<'de> Deserialize<'de> for TimeSpan {
     }
 }
 
+/// What [`TimeSpan::parse`] reads: a millisecond at least, and less than ten years.
+const TIME_PATTERN: &str = concat!(
+    r"^([1-9][0-9]{0,10}(\.[0-9]+)? *ms|([1-9][0-9]{0,7}(\.[0-9]+)?|0?\.[0-9]{0,2}[1-9][0-9]*) *s",
+    r"|([1-9][0-9]{0,5}(\.[0-9]+)?|0?\.[0-9]{0,2}[1-9][0-9]*) *m|([1-9][0-9]{0,3}(\.[0-9]+)?|0?\.[0-9]{0,2}[1-9][0-9]*) *h)$"
+);
+
 impl JsonSchema for TimeSpan {
     fn inline_schema() -> bool {
         true
@@ -245,7 +255,11 @@ impl JsonSchema for TimeSpan {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9.]+ *(ms|s|m|h)$" })
+        json_schema!({
+            "type": "string",
+            "pattern": TIME_PATTERN,
+            "patternErrorMessage": "a time such as `30s`, `500ms`, `2m` or `1h`"
+        })
     }
 }
 

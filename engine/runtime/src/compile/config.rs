@@ -19,6 +19,7 @@ use super::hub::HubConfig;
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
     /// Run folders are made below it: `work_dir/NAME/0001`, and so on.
+    #[schemars(example = &"runs")]
     pub work_dir: PathText,
     /// Everything drawn in the run follows from it.
     #[serde(default)]
@@ -109,9 +110,11 @@ pub struct PoolConfig {
     pub cpus_per_worker: NonZeroU32,
     /// Memory of the machine for each worker, such as `16GiB`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"16GiB")]
     pub host_memory_per_worker: Option<ByteSize>,
     /// Memory of each accelerator, such as `80GiB`: what the pool is put on is checked against it, on any machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"80GiB")]
     pub memory_per_accelerator: Option<ByteSize>,
 }
 
@@ -158,6 +161,7 @@ impl Accelerator {
 pub struct ModelConfig {
     /// A Hugging Face model folder. Give this, `hub` or `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"models/policy")]
     pub path: Option<PathText>,
     /// A model of the Hugging Face hub, which `rlpipe download` fetches. Give this, `path` or `init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,9 +183,11 @@ pub struct ModelConfig {
 pub struct ChatTemplateConfig {
     /// A file with a template (Jinja, as transformers has it) instead of the one in the model's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"templates/chat.jinja")]
     pub file: Option<PathText>,
     /// Variables that the template is given, such as `enable_thinking: false`.
     #[serde(skip_serializing_if = "Map::is_empty", deserialize_with = "template_variables")]
+    #[schemars(example = serde_json::json!({ "enable_thinking": false }))]
     pub variables: Map<String, Value>,
 }
 
@@ -274,6 +280,7 @@ pub enum Architecture {
 #[serde(rename_all = "snake_case")]
 pub enum InitTokenizer {
     /// A token for each of these characters; no others can be read or written.
+    #[schemars(example = serde_json::json!({ "characters": "0123456789+-= " }))]
     Characters(String),
     /// A token for each byte.
     Bytes,
@@ -284,8 +291,10 @@ pub enum InitTokenizer {
 #[serde(default, deny_unknown_fields)]
 pub struct EnvConfig {
     /// Environment variables by name; `${NAME}` stands for one anywhere in the file.
+    #[schemars(example = serde_json::json!({ "MODEL_PATH": { "kind": "dir", "help": "a Hugging Face model folder" } }))]
     pub vars: BTreeMap<String, VarConfig>,
     /// What must hold among them.
+    #[schemars(example = serde_json::json!([{ "at_most_one": ["USE_SMALL", "USE_LARGE"] }]))]
     pub rules: Vec<Rule>,
 }
 
@@ -297,6 +306,7 @@ pub struct VarConfig {
     pub kind: VarKind,
     /// Its value where it is unset or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 8)]
     pub default: Option<Scalar>,
     /// Whether it may be unset without a default: a setting that is this reference and nothing else is then left out.
     #[serde(default)]
@@ -309,9 +319,11 @@ pub struct VarConfig {
     pub max: Option<f64>,
     /// The values of a `choice`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(example = ["small", "large"])]
     pub of: Vec<String>,
     /// What it is for, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"a Hugging Face model folder")]
     pub help: Option<String>,
 }
 
@@ -400,10 +412,13 @@ impl JsonSchema for Scalar {
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// No two of them are set.
+    #[schemars(example = serde_json::json!({ "at_most_one": ["USE_SMALL", "USE_LARGE"] }))]
     AtMostOne(Vec<String>),
     /// One of them is set, and no other.
+    #[schemars(example = serde_json::json!({ "exactly_one": ["USE_SMALL", "USE_LARGE"] }))]
     ExactlyOne(Vec<String>),
     /// Either each of them is set or none.
+    #[schemars(example = serde_json::json!({ "all_or_none": ["USER_NAME", "USER_KEY"] }))]
     AllOrNone(Vec<String>),
 }
 

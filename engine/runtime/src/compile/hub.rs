@@ -18,9 +18,11 @@ const COMMIT_DIGITS: usize = 40;
 #[serde(deny_unknown_fields)]
 pub struct HubConfig {
     /// Its repository, such as `HuggingFaceTB/SmolLM2-135M-Instruct`.
+    #[schemars(example = &"HuggingFaceTB/SmolLM2-135M-Instruct")]
     pub repository: Repository,
     /// A branch, tag or commit. A run goes on only with the commit that it began with.
     #[serde(default)]
+    #[schemars(example = &"main")]
     pub revision: Revision,
 }
 

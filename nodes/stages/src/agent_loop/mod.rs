@@ -64,6 +64,7 @@ pub struct SamplingConfig {
     /// Texts that end a response, such as `"\n\nQuestion:"`, however they are spread over tokens. The token that completes
     /// one is the last that is kept and trained; the response's text ends before it, as with vLLM and SGLang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(example = ["\n\nQuestion:"])]
     stop: Vec<StopString>,
 }
 

@@ -22,9 +22,11 @@ use super::judging::{Asked, Judging};
 pub struct Command {
     /// The program and its arguments, such as `[python3, ./reward.py]`. A word that begins with `./` or `../` is a path
     /// from the folder of this file; the program itself runs in the folder that rlpipe was started in.
+    #[schemars(example = ["python3", "./reward.py"])]
     run: Words,
     /// What the program is given when it starts. It may say what it takes, and that is checked before a run.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "tolerance": 0.01 }))]
     config: Map<String, Value>,
     /// At most so many responses in one message. Whole groups go together, as far as they fit.
     #[serde(default = "thirty_two")]
@@ -32,9 +34,11 @@ pub struct Command {
     /// It has so long for a message. When that is over it is killed and started again, and each response of the message is
     /// judged alone: one that takes longer than this by itself cannot be judged.
     #[serde(default = "thirty_seconds")]
+    #[schemars(example = &"30s")]
     timeout: TimeSpan,
     /// It has so long to become ready.
     #[serde(default = "a_minute")]
+    #[schemars(example = &"2m")]
     start_timeout: TimeSpan,
     /// The run ends when a process fails more often than this in a row, without an answer between. A response that
     /// fails alone, after its message has failed, does not count.
@@ -43,6 +47,7 @@ pub struct Command {
     /// Names of environment variables that it is given beside `PATH`, `HOME`, the language, Python's, and other common
     /// ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(example = ["HF_HOME"])]
     environment: Vec<String>,
 }
 

@@ -70,8 +70,10 @@ judges! {
         /// The sum of what several judges say, each times its weight, such as
         /// `{ right: { judge: gsm8k, weight: 0.9 }, form: { judge: { command: { ... } }, weight: 0.1 } }`. Where one of
         /// them abstains there is no reward. What each says is kept as a part of the reward.
+        #[schemars(example = serde_json::json!({ "weighted_sum": { "right": { "judge": "gsm8k", "weight": 0.9 }, "same": { "judge": "exact", "weight": 0.1 } } }))]
         WeightedSum(WeightedSum),
         /// Another judge for each `data_source` of the rows, such as `{ gsm8k: gsm8k, math: { command: { ... } } }`.
+        #[schemars(example = serde_json::json!({ "route": { "gsm8k": "gsm8k", "sums": "number" } }))]
         Route(Route),
     }
 }
@@ -81,6 +83,7 @@ judges! {
         /// The sum of what several judges say, each times its weight, such as
         /// `{ right: { judge: gsm8k, weight: 0.9 }, form: { judge: { command: { ... } }, weight: 0.1 } }`. Where one of
         /// them abstains there is no reward. What each says is kept as a part of the reward.
+        #[schemars(example = serde_json::json!({ "weighted_sum": { "right": { "judge": "gsm8k", "weight": 0.9 }, "same": { "judge": "exact", "weight": 0.1 } } }))]
         WeightedSum(WeightedSum),
     }
 }

@@ -26,6 +26,7 @@ pub struct ReplayBufferConfig {
     order: Order,
     /// Share of each input in a step, by node name; rounded by largest remainder. Left out, all are equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(example = serde_json::json!({ "sums": 2, "words": 1 }))]
     mix: BTreeMap<String, Positive>,
 }
 

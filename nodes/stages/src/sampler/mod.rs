@@ -23,6 +23,7 @@ pub struct SamplerConfig {
     dataset: Option<DatasetConfig>,
     /// Several data sets by name, drawn from as if they were one. The name is the `data_source` of rows that have none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(example = serde_json::json!({ "gsm8k": { "path": "gsm8k.jsonl" }, "sums": { "path": "sums.jsonl", "sample_ratio": 0.5 } }))]
     datasets: BTreeMap<String, DatasetConfig>,
     /// Whether each epoch goes through the rows in a new order, drawn from the run's seed.
     #[serde(default = "yes")]
@@ -45,6 +46,7 @@ pub struct DatasetConfig {
     /// A file of JSON lines or a Parquet file, or a folder of `*.jsonl` and `*.parquet` files, taken in the order of
     /// their names. A row has `prompt` (a text or a list of messages), and as needed `data_source`,
     /// `reward_model.ground_truth` and `answer`; `map` makes these out of other columns.
+    #[schemars(example = &"data/train.jsonl")]
     path: PathText,
     /// How the rows are written.
     #[serde(default)]
@@ -59,9 +61,11 @@ pub struct DatasetConfig {
     /// A Jinja expression over the columns of a row, such as `level > 3`: where it does not hold, the row is left out, and
     /// counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"level > 3")]
     r#where: Option<String>,
     /// A JSON schema that every row must fit as it is in the file, before `map`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(example = &"rows.schema.json")]
     schema: Option<PathText>,
 }
 

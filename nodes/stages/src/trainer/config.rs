@@ -74,7 +74,7 @@ pub enum Shard {
 /// A switch that this version can leave off only.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub struct NotYet(bool);
+pub struct NotYet(#[schemars(extend("enum" = [false]))] bool);
 
 impl<'de> Deserialize<'de> for NotYet {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -169,7 +169,29 @@ impl Default for ClipConfig {
 /// A bound below 0 and one above: between others, every ratio would be cut and nothing learnt.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub struct LogRatioClamp([f64; 2]);
+pub struct LogRatioClamp(#[schemars(with = "Clamp")] [f64; 2]);
+
+/// The schema of [`LogRatioClamp`].
+struct Clamp;
+
+impl JsonSchema for Clamp {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Clamp".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "array",
+            "items": [{ "type": "number", "exclusiveMaximum": 0 }, { "type": "number", "exclusiveMinimum": 0 }],
+            "minItems": 2,
+            "maxItems": 2,
+        })
+    }
+}
 
 impl<'de> Deserialize<'de> for LogRatioClamp {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use rlpipe_core::kind::{Arity, Contract, Field, Kind};
 use serde_json::{Map, Value};
 
+use super::tidy::is_choice;
 use super::{contract_of_example, pipeline_schema};
 
 /// Lines are at most so wide.
@@ -267,9 +268,7 @@ fn choices(schema: &Value, definitions: &Value) -> (Vec<(String, String, Vec<Set
             let description = alternative["enumDescriptions"][index].as_str().unwrap_or_default();
             found.push((name.to_owned(), description.to_owned(), Vec::new()));
         }
-        let variants = alternative
-            .get("properties")
-            .filter(|_| alternative.get("maxProperties").is_some());
+        let variants = alternative.get("properties").filter(|_| is_choice(alternative));
         for (name, variant) in variants.and_then(Value::as_object).into_iter().flatten() {
             let description = variant.get("description").and_then(Value::as_str).unwrap_or_default();
             let settings = settings(resolve(variant, definitions), definitions);
@@ -297,6 +296,13 @@ fn type_text(schema: &Value, definitions: &Value) -> String {
         Some("number") => format!("number{}", bounds(schema)),
         Some("boolean") => "true or false".to_owned(),
         Some("string") => "text".to_owned(),
+        Some("array") if schema["items"].is_array() => {
+            let elements = schema["items"].as_array().into_iter().flatten();
+            let texts: Vec<String> = elements
+                .map(|element| type_text(resolve(element, definitions), definitions))
+                .collect();
+            format!("list of {}: {}", texts.len(), texts.join("; "))
+        }
         Some("array") => {
             let element = type_text(resolve(&schema["items"], definitions), definitions);
             match (schema.get("minItems"), schema.get("maxItems")) {
@@ -320,6 +326,11 @@ fn type_text(schema: &Value, definitions: &Value) -> String {
     }
 }
 
+/// Whether a bound is of the setting, and not only of the type that holds it.
+fn is_told(bound: &Value) -> bool {
+    bound.as_i64().is_none_or(|bound| bound < i64::from(u32::MAX))
+}
+
 fn bounds(schema: &Value) -> String {
     if let (Some(least), Some(most)) = (schema.get("minimum"), schema.get("maximum"))
         && least == most
@@ -334,7 +345,12 @@ fn bounds(schema: &Value) -> String {
     ];
     let found: Vec<String> = words
         .iter()
-        .filter_map(|(key, word)| Some(format!("{word} {}", flow(schema.get(*key)?))))
+        .filter_map(|(key, word)| {
+            Some(format!(
+                "{word} {}",
+                flow(schema.get(*key).filter(|bound| is_told(bound))?)
+            ))
+        })
         .collect();
     if found.is_empty() {
         String::new()
@@ -344,7 +360,7 @@ fn bounds(schema: &Value) -> String {
 }
 
 /// A value as it would stand in a line of YAML.
-fn flow(value: &Value) -> String {
+pub fn flow(value: &Value) -> String {
     let entries = |entries: &Map<String, Value>| {
         entries
             .iter()

@@ -5,6 +5,8 @@
 //! keys there are.
 
 mod describe;
+mod finish;
+mod snippets;
 mod tidy;
 
 use rlpipe_core::document::{Format, Source, Sources, Tree, parse};
@@ -44,16 +46,32 @@ pub fn pipeline_schema(kinds: &[Kind]) -> Value {
     for (name, definition) in tidy::reference_definitions() {
         definitions.insert(name, definition);
     }
-    let named = |schema: Value, what: &str| {
-        json!({
+    for (reference, title) in [(&run, "run"), (&pool, "pool"), (&model, "model"), (&env, "env")] {
+        if let Some(Value::Object(definition)) = definition_of(reference, &mut definitions) {
+            definition.insert("title".to_owned(), title.into());
+        }
+    }
+    if let Some(Value::Object(definition)) = definition_of(&run, &mut definitions) {
+        definition.insert("defaultSnippets".to_owned(), snippets::of_run());
+    }
+    snippets::put_into(definition_of(&pool, &mut definitions), snippets::of_pool());
+    snippets::put_into(definition_of(&model, &mut definitions), snippets::of_model());
+    snippets::put_into(definitions.get_mut("VarConfig"), snippets::of_variable());
+    let named = |schema: Value, what: &str, snippets: Value| {
+        let mut named = json!({
             "description": what,
-            "markdownDescription": what,
             "type": "object",
             "propertyNames": { "pattern": "^[A-Za-z0-9_-]+$" },
             "additionalProperties": schema,
-        })
+        });
+        if snippets.is_array() {
+            named["defaultSnippets"] = snippets;
+        }
+        named
     };
-    json!({
+    let pools = snippets::named("local", snippets::of_pool());
+    let models = snippets::named("policy", snippets::of_model());
+    let mut schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "rlpipe pipeline",
         "description": "A reinforcement-learning run as a graph of typed nodes.",
@@ -69,20 +87,39 @@ pub fn pipeline_schema(kinds: &[Kind]) -> Value {
             },
             "env": env,
             "run": run,
-            "pools": named(pool, "Pools of workers by name."),
-            "models": named(model, "Models by name."),
-            "nodes": named(json!({ "$ref": "#/definitions/Node" }), "Nodes by name."),
+            "pools": named(pool, "Pools of workers by name: what nodes run on.", pools),
+            "models": named(model, "Models by name.", models),
+            "nodes": named(
+                json!({ "$ref": "#/definitions/Node" }),
+                "Nodes by name: the graph, joined by their `inputs`.",
+                Value::Null,
+            ),
             "tests": {
                 "description": TESTS,
-                "markdownDescription": TESTS,
                 "type": "object",
                 "additionalProperties": test,
+                "examples": [{
+                    "right_and_wrong": {
+                        "feed": {
+                            "scored": { "groups": [{ "prompt": "2 + 2", "ground_truth": "4", "responses": ["4", "5"] }] },
+                        },
+                        "expect": { "scored": { "groups": [{ "rewards": [1, 0] }] } },
+                    },
+                }],
             },
         },
         "required": ["version", "name", "run", "pools", "models", "nodes"],
         "additionalProperties": false,
         "definitions": definitions,
-    })
+    });
+    finish::finish(&mut schema);
+    schema
+}
+
+/// The definition that a reference stands for.
+fn definition_of<'a>(reference: &Value, definitions: &'a mut Map<String, Value>) -> Option<&'a mut Value> {
+    let name = reference.get("$ref")?.as_str()?.rsplit('/').next()?;
+    definitions.get_mut(name)
 }
 
 /// What the section `tests` is.
@@ -119,7 +156,7 @@ fn complete_body(kind: &Kind, body: &mut Value) {
     let mut properties = Map::new();
     properties.insert(
         "type".to_owned(),
-        json!({ "description": kind.summary, "const": kind.name }),
+        json!({ "description": "What kind of node it is.", "const": kind.name }),
     );
     let mut required = vec![json!("type")];
     if let Some(contract) = contract_of_example(kind)
@@ -128,7 +165,7 @@ fn complete_body(kind: &Kind, body: &mut Value) {
         if contract.inputs.iter().any(|input| input.arity != Arity::Optional) {
             required.push(json!("inputs"));
         }
-        properties.insert("inputs".to_owned(), inputs(&contract.inputs));
+        properties.insert("inputs".to_owned(), inputs(kind, &contract.inputs));
     }
     if let Some(Value::Object(settings)) = body.remove("properties") {
         properties.extend(settings);
@@ -137,17 +174,18 @@ fn complete_body(kind: &Kind, body: &mut Value) {
         required.extend(settings);
     }
     body.insert("description".to_owned(), kind.summary.into());
-    body.insert("markdownDescription".to_owned(), kind.summary.into());
+    body.insert("title".to_owned(), kind.name.into());
     body.insert("properties".to_owned(), Value::Object(properties));
     body.insert("required".to_owned(), Value::Array(required));
 }
 
-fn inputs(inputs: &[Input]) -> Value {
+fn inputs(kind: &Kind, inputs: &[Input]) -> Value {
+    let example = example(kind).map(|tree| tree.to_json()).unwrap_or_default();
     let properties: Map<String, Value> = inputs
         .iter()
         .map(|input| {
             let description = input_text(input);
-            let schema = match input.arity {
+            let mut schema = match input.arity {
                 Arity::Many => json!({
                     "description": description,
                     "type": ["array", "string"],
@@ -156,6 +194,9 @@ fn inputs(inputs: &[Input]) -> Value {
                 }),
                 Arity::One | Arity::Optional => json!({ "description": description, "type": "string" }),
             };
+            if let Some(example) = example["inputs"].get(input.name) {
+                schema["examples"] = json!([example]);
+            }
             (input.name.to_owned(), schema)
         })
         .collect();
@@ -176,11 +217,15 @@ fn inputs(inputs: &[Input]) -> Value {
 /// What an input takes, in a few words.
 fn input_text(input: &Input) -> String {
     let many = match input.arity {
-        Arity::One => "a node that gives",
-        Arity::Optional => "a node, or none, that gives",
-        Arity::Many => "one or more nodes that give",
+        Arity::One => "A node that gives",
+        Arity::Optional => "A node that gives",
+        Arity::Many => "One or more nodes that give",
     };
-    format!("{many} {}", input.port_type)
+    let may_be_left_out = match input.arity {
+        Arity::Optional => " May be left out.",
+        Arity::One | Arity::Many => "",
+    };
+    format!("{many} `{}`.{may_be_left_out}", input.port_type)
 }
 
 /// The contract of the kind's own example: ports do not depend on settings.
@@ -215,8 +260,8 @@ fn node(kinds: &[Kind], bodies: &[String]) -> Value {
         })
         .collect();
     let hint: Vec<Value> = bodies.iter().map(body).chain([Value::Bool(true)]).collect();
-    let snippets: Vec<Value> = kinds.iter().filter_map(snippet).collect();
     json!({
+        "title": "node",
         "description": "A node of the graph.",
         "type": "object",
         "properties": {
@@ -231,11 +276,7 @@ fn node(kinds: &[Kind], bodies: &[String]) -> Value {
         "allOf": of_kind,
         "anyOf": hint,
         "additionalProperties": true,
-        "defaultSnippets": snippets,
+        "if": { "type": "object", "required": ["type"], "additionalProperties": true },
+        "else": snippets::of_nodes(kinds),
     })
-}
-
-/// The kind's example, for an editor to fill in.
-fn snippet(kind: &Kind) -> Option<Value> {
-    Some(json!({ "label": kind.name, "description": kind.summary, "body": example(kind)?.to_json() }))
 }

@@ -1,5 +1,7 @@
 //! From the schemas that types give to ones that editors show well.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 
 /// Where a number or a switch may stand: `${NAME}` and nothing else.
@@ -8,7 +10,16 @@ const REFERENCE: &str = "#/definitions/Reference";
 pub const REFERENCE_IN_TEXT: &str = "#/definitions/ReferenceInText";
 
 /// Keys that describe a value instead of bounding it.
-const ANNOTATIONS: &[&str] = &["title", "description", "markdownDescription", "default"];
+const ANNOTATIONS: &[&str] = &["title", "description", "default", "examples"];
+
+/// What makes a mapping a choice.
+static ONE_KEY: LazyLock<Value> = LazyLock::new(|| json!({ "minProperties": 1, "maxProperties": 1 }));
+
+/// Whether a schema is a mapping with exactly one of its keys.
+pub fn is_choice(schema: &Value) -> bool {
+    let all = schema.get("allOf").and_then(Value::as_array);
+    all.is_some_and(|all| all.contains(&ONE_KEY))
+}
 
 /// The definitions that references are checked against.
 pub fn reference_definitions() -> [(String, Value); 2] {
@@ -26,12 +37,12 @@ pub fn reference_definitions() -> [(String, Value); 2] {
 }
 
 /// Calls `visit` for each schema directly below one.
-fn below(schema: &mut Map<String, Value>, visit: &mut dyn FnMut(&mut Value)) {
+pub fn below(schema: &mut Map<String, Value>, visit: &mut dyn FnMut(&mut Value)) {
     for (key, value) in schema {
         match (key.as_str(), value) {
             ("properties", Value::Object(properties)) => properties.values_mut().for_each(&mut *visit),
-            ("anyOf" | "oneOf" | "allOf", Value::Array(schemas)) => schemas.iter_mut().for_each(&mut *visit),
-            ("items" | "additionalProperties", value) if value.is_object() => visit(value),
+            ("anyOf" | "oneOf" | "allOf" | "items", Value::Array(schemas)) => schemas.iter_mut().for_each(&mut *visit),
+            ("items" | "additionalProperties" | "then" | "else", value) if value.is_object() => visit(value),
             _ => {}
         }
     }
@@ -41,12 +52,22 @@ fn below(schema: &mut Map<String, Value>, visit: &mut dyn FnMut(&mut Value)) {
 pub fn tidy(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     below(object, &mut tidy);
-    object.remove("format");
+    bound(object);
     drop_null(object);
     unit_choices(object);
     settings_of_choices(object);
     bare_default(object);
     unwrap_lines(object);
+}
+
+/// The bounds that a whole number has by its type, which only Rust calls a format.
+fn bound(schema: &mut Map<String, Value>) {
+    let largest = match schema.remove("format").as_ref().and_then(Value::as_str) {
+        Some("uint32") => i64::from(u32::MAX),
+        Some("uint64") => i64::MAX,
+        _ => return,
+    };
+    schema.entry("maximum").or_insert_with(|| largest.into());
 }
 
 /// A key that may be left out is not offered as `null`.
@@ -122,19 +143,27 @@ fn settings_of_choices(schema: &mut Map<String, Value>) {
         let mut properties = Map::new();
         for variant in settings {
             let description = variant.get("description").cloned();
+            let examples = variant.get("examples").and_then(Value::as_array).cloned();
             let Some(Value::Object(variant)) = variant.get("properties") else {
                 continue;
             };
             for (name, value) in variant {
-                properties.insert(name.clone(), described(value.clone(), description.clone()));
+                let mut value = described(value.clone(), description.clone());
+                // Those of a variant are written as the whole choice is: `{ name: settings }`.
+                let examples = examples.iter().flatten().filter_map(|example| example.get(name));
+                let examples: Vec<Value> = examples.cloned().collect();
+                if let Some(value) = value.as_object_mut().filter(|_| !examples.is_empty()) {
+                    value.insert("examples".to_owned(), examples.into());
+                }
+                properties.insert(name.clone(), value);
             }
         }
         let merged = json!({
             "type": "object",
             "properties": properties,
-            "minProperties": 1,
-            "maxProperties": 1,
             "additionalProperties": false,
+            // Beside the keys, `maxProperties` would keep editors from offering them: they count what is being typed.
+            "allOf": [ONE_KEY.clone()],
         });
         schema.remove(key);
         if others.is_empty() {
@@ -146,7 +175,11 @@ fn settings_of_choices(schema: &mut Map<String, Value>) {
                 json!({ "anyOf": others })
             };
             others.extend([merged.clone(), Value::Bool(true)]);
-            schema.insert("if".to_owned(), json!({ "type": "object" }));
+            // Whatever names a key lets others be: some editors take what it does not name for a slip.
+            schema.insert(
+                "if".to_owned(),
+                json!({ "type": "object", "additionalProperties": true }),
+            );
             schema.insert("then".to_owned(), merged);
             schema.insert("else".to_owned(), bare);
             schema.insert("anyOf".to_owned(), Value::Array(others));
@@ -183,7 +216,6 @@ fn described(schema: Value, description: Option<Value>) -> Value {
     if object.contains_key("$ref") {
         object = Map::from_iter([("allOf".to_owned(), json!([object]))]);
     }
-    object.insert("markdownDescription".to_owned(), description.clone());
     object.insert("description".to_owned(), description);
     Value::Object(object)
 }
@@ -198,8 +230,7 @@ fn unwrap_lines(schema: &mut Map<String, Value>) {
         .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     let description = paragraphs.join("\n\n");
-    schema.insert("description".to_owned(), description.clone().into());
-    schema.insert("markdownDescription".to_owned(), description.into());
+    schema.insert("description".to_owned(), description.into());
 }
 
 /// Lets a reference to a variable stand for each scalar that is not free text.

@@ -19,11 +19,14 @@ use serde_json::{Map, Value};
 #[serde(deny_unknown_fields)]
 pub struct TestConfig {
     /// Groups that enter nodes, by the name of the node. From there they go on along the edges of the pipeline.
+    #[schemars(example = serde_json::json!({ "scored": { "groups": [{ "prompt": "2 + 2", "ground_truth": "4", "responses": ["4", "5"] }] } }))]
     pub feed: BTreeMap<String, Feed>,
     /// What must come out of nodes, by the name of the node. All of it must hold.
+    #[schemars(example = serde_json::json!({ "scored": { "groups": [{ "rewards": [1, 0] }] } }))]
     pub expect: BTreeMap<String, Expectation>,
     /// Settings that nodes have in this test instead of their own, such as `buffer: { prompts_per_step: 2 }`.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "buffer": { "prompts_per_step": 2 } }))]
     pub settings: BTreeMap<String, Map<String, Value>>,
     /// Numbers may be off by so much, and those above 1 by this share.
     #[serde(default = "a_millionth")]
@@ -40,12 +43,15 @@ fn a_millionth() -> NonNegative {
 pub struct Feed {
     /// Into an input that takes `groups`.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([{ "prompt": "2 + 2", "ground_truth": "4", "responses": ["4", "5"] }]))]
     pub groups: Option<Vec<FedGroup>>,
     /// Into an input that takes a `batch`: the groups of one train step.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([{ "prompt": "2 + 2", "ground_truth": "4", "responses": ["4", "5"] }]))]
     pub batch: Option<Vec<FedGroup>>,
     /// The rollouts of a run, from a file such as `runs/NAME/0001/rollouts/train/step-1.jsonl`.
     #[serde(default)]
+    #[schemars(example = &"runs/NAME/0001/rollouts/train/step-1.jsonl")]
     pub rollouts: Option<PathText>,
     /// Only so many groups of that file, the first ones.
     #[serde(default)]
@@ -58,29 +64,38 @@ pub struct Feed {
 pub struct FedGroup {
     /// What was asked: a text of the user, or a list of messages.
     #[serde(default)]
+    #[schemars(example = &"2 + 2")]
     pub prompt: Option<Chat>,
     /// What a right answer is.
     #[serde(default)]
+    #[schemars(example = &"4")]
     pub ground_truth: Option<String>,
     /// Where the row comes from.
     #[serde(default)]
+    #[schemars(example = &"gsm8k")]
     pub data_source: String,
     /// The row as it would be in the file of the data set, for programs that read its columns.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "level": 3 }))]
     pub columns: Map<String, Value>,
     /// The responses.
+    #[schemars(example = ["4", "5"])]
     pub responses: Vec<String>,
     /// Rewards, as a judger would have given them; `null`, or `false`, where there is none.
     #[serde(default)]
+    #[schemars(example = [1.0, 0.0])]
     pub rewards: Option<Vec<Maybe<f64>>>,
     /// Answers as a judger would have found them; `null`, or `false`, where there is none.
     #[serde(default)]
+    #[schemars(example = ["4", "5"])]
     pub parsed: Option<Vec<Maybe<String>>>,
     /// Why each response ended. Left out, all ended with a stop token.
     #[serde(default)]
+    #[schemars(example = ["stop", "length"])]
     pub finish_reasons: Option<Vec<FinishReason>>,
     /// Where each response stands. Left out, all are completed.
     #[serde(default)]
+    #[schemars(example = ["completed", "failed"])]
     pub statuses: Option<Vec<Status>>,
 }
 
@@ -90,22 +105,27 @@ pub struct FedGroup {
 pub struct Expectation {
     /// The groups that go on from its output `groups`: all of them, in the order in which they were fed.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([{ "rewards": [1, 0] }]))]
     pub groups: Option<Vec<ExpectedGroup>>,
     /// The groups of the train step at its output `batch`: all of them, in their order.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([{ "advantages": [1, -1] }]))]
     pub batch: Option<Vec<ExpectedGroup>>,
     /// The groups that do not go on: all of them, in the order in which they were fed.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([{ "prompt": "2 + 2" }]))]
     pub dropped: Option<Vec<ExpectedGroup>>,
     /// Numbers of what goes on, by the name that a run gives them in `metrics.jsonl` (an evaluator's:
     /// without `eval/`); `null`, or `false`, where one is no number.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "accuracy": 0.5 }))]
     pub metrics: Option<BTreeMap<String, Maybe<f64>>>,
     /// Whether every response has the reward that it was fed with: for rollouts of a run.
     #[serde(default)]
     pub same_rewards: Option<bool>,
     /// The node fails, which would end a run, and its error has this text in it.
     #[serde(default)]
+    #[schemars(example = &"no group is left")]
     pub error: Option<String>,
 }
 
@@ -115,27 +135,35 @@ pub struct Expectation {
 pub struct ExpectedGroup {
     /// The last message of its prompt.
     #[serde(default)]
+    #[schemars(example = &"2 + 2")]
     pub prompt: Option<String>,
     /// Rewards; `null`, or `false`, where there is none.
     #[serde(default)]
+    #[schemars(example = [1.0, 0.0])]
     pub rewards: Option<Vec<Maybe<f64>>>,
     /// Answers as the judger found them; `null`, or `false`, where there is none.
     #[serde(default)]
+    #[schemars(example = ["4", "5"])]
     pub parsed: Option<Vec<Maybe<String>>>,
     /// What the rewards are made of, by name.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([{ "right": 1 }, { "right": 0 }]))]
     pub parts: Option<Vec<BTreeMap<String, f64>>>,
     /// A text in the error of each response that could not be judged; `null`, or `false`, where there is none.
     #[serde(default)]
+    #[schemars(example = serde_json::json!([false, "timed out"]))]
     pub errors: Option<Vec<Maybe<String>>>,
     /// Advantages; `null`, or `false`, where there is none.
     #[serde(default)]
+    #[schemars(example = [1.0, -1.0])]
     pub advantages: Option<Vec<Maybe<f64>>>,
     /// Where each response stands.
     #[serde(default)]
+    #[schemars(example = ["completed", "failed"])]
     pub statuses: Option<Vec<Status>>,
     /// A text in the reason why the group was dropped.
     #[serde(default)]
+    #[schemars(example = &"spread")]
     pub reason: Option<String>,
 }
 
