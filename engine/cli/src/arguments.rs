@@ -34,6 +34,8 @@ pub enum Verb {
         /// The kind to describe.
         name: Option<String>,
     },
+    /// Serve an editor over standard input and output: faults, completion and more, as one types.
+    Lsp,
     /// Explain a diagnostic's code, such as RL0401.
     Explain {
         /// The code.

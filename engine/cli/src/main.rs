@@ -9,6 +9,7 @@ mod explain;
 mod fleet;
 mod kinds;
 mod liveness;
+mod lsp;
 mod output;
 mod plan;
 mod programs;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
              Face cache of a machine that has it"
         )),
         Verb::Schema => schema::schema(),
+        Verb::Lsp => lsp::lsp(),
         Verb::Kinds { name } => kinds::kinds(name.as_deref()),
         Verb::Explain { code } => explain::explain(&code),
     };

@@ -44,7 +44,10 @@ pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, p
 pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
-pub use schema::{Setting, describe_kind, describe_ports, kind_settings, pipeline_schema, section_settings};
+pub use schema::{
+    Setting, contract_of_example, describe_kind, describe_ports, example as kind_example, flow as flow_text,
+    kind_settings, pipeline_schema, section_settings, setting as setting_of_schema,
+};
 pub use short_forms::short_forms;
 pub use shown::shown_path;
 pub use trials::{

@@ -214,7 +214,8 @@ fn settings(schema: &Value, definitions: &Value) -> Vec<Setting> {
     properties.iter().map(one).collect()
 }
 
-fn setting(key: &str, schema: &Value, required: bool, definitions: &Value) -> Setting {
+/// A setting by its schema, and the definitions that this refers to.
+pub fn setting(key: &str, schema: &Value, required: bool, definitions: &Value) -> Setting {
     let body = resolve(schema, definitions);
     let text = |schema: &Value| {
         schema

@@ -19,7 +19,7 @@ use super::config::{EnvConfig, ModelConfig, PoolConfig, RunConfig};
 use super::read::VERSION;
 use super::trials::TestConfig;
 
-pub use describe::{Setting, describe_kind, describe_ports, kind_settings, section_settings};
+pub use describe::{Setting, describe_kind, describe_ports, flow, kind_settings, section_settings, setting};
 
 /// The schema, made of the kinds.
 pub fn pipeline_schema(kinds: &[Kind]) -> Value {
@@ -229,11 +229,12 @@ fn input_text(input: &Input) -> String {
 }
 
 /// The contract of the kind's own example: ports do not depend on settings.
-fn contract_of_example(kind: &Kind) -> Option<Contract> {
+pub fn contract_of_example(kind: &Kind) -> Option<Contract> {
     (kind.decode)(&example(kind)?).ok().map(|config| config.contract())
 }
 
-fn example(kind: &Kind) -> Option<Tree> {
+/// The kind's example.
+pub fn example(kind: &Kind) -> Option<Tree> {
     let mut sources = Sources::default();
     let id = sources.add(Source {
         name: kind.name.to_owned(),
