@@ -75,20 +75,28 @@ pub fn candidates(shapes: &Shapes, tree: &Tree, names: Names, but: &str) -> Vec<
                     .contract(kind)
                     .map(|contract| contract.outputs.as_slice())
                     .unwrap_or_default();
-                let fitting: Vec<_> = outputs.iter().filter(|output| output.port_type == port_type).collect();
-                let Some(first) = fitting.first() else { continue };
-                let adds: Vec<String> = first.adds.iter().map(ToString::to_string).collect();
-                let fields = if adds.is_empty() {
-                    String::new()
-                } else {
-                    format!(", adds {}", adds.join(", "))
+                let fitting: Vec<_> = outputs
+                    .iter()
+                    .filter(|output| port_type.is_none_or(|wanted| output.port_type == wanted))
+                    .collect();
+                let detail = match (fitting.first(), port_type) {
+                    (Some(first), Some(port_type)) => {
+                        let adds: Vec<String> = first.adds.iter().map(ToString::to_string).collect();
+                        let fields = if adds.is_empty() {
+                            String::new()
+                        } else {
+                            format!(", adds {}", adds.join(", "))
+                        };
+                        format!("{kind}: {port_type}{fields}")
+                    }
+                    (None, Some(_)) => continue,
+                    (_, None) => kind.to_owned(),
                 };
-                let detail = format!("{kind}: {port_type}{fields}");
                 found.push(Candidate {
                     name: node.key.clone(),
                     detail,
                 });
-                for output in fitting.iter().filter(|_| outputs.len() > 1) {
+                for output in fitting.iter().filter(|_| outputs.len() > 1 && port_type.is_some()) {
                     let name = format!("{}.{}", node.key, output.name);
                     found.push(Candidate {
                         name,
@@ -208,6 +216,25 @@ impl List<'_> {
         if self.shapes.is_choice(path, self.tree) && !others.is_empty() {
             return;
         }
+        let node = path.get(1).and_then(key_of).unwrap_or_default();
+        let names = Shapes::names_as_keys(path);
+        let known = names
+            .map(|names| candidates(self.shapes, self.tree, names, node))
+            .unwrap_or_default();
+        for candidate in known.iter().filter(|known| !others.contains(&known.name.as_str())) {
+            let text = Inserted::Plain(self.key_lead(&candidate.name).unwrap_or_else(|bare| bare));
+            let words = Words {
+                detail: candidate.detail.clone(),
+                documentation: String::new(),
+            };
+            self.add(
+                &candidate.name,
+                lsp::CompletionItemKind::Reference,
+                word.clone(),
+                text,
+                words,
+            );
+        }
         let mut settings = self.shapes.settings(path, self.tree);
         settings.retain(|setting| !others.contains(&setting.key.as_str()));
         // What must be given comes first.
@@ -224,20 +251,24 @@ impl List<'_> {
         }
     }
 
-    /// A key with its separator and the beginning of a value, as far as they are not there.
-    fn key_text(&self, setting: &Setting) -> Inserted {
+    /// A key with its separator; alone, as an error, where the separator is there or has no place.
+    fn key_lead(&self, key: &str) -> Result<String, String> {
         let indent = " ".repeat(self.spot.lacking_indent);
-        let key = &setting.key;
         let separator = if self.is_toml() { "=" } else { ":" };
         let rest = self.after(self.spot.word.end).trim_start_matches(['"', '\'']);
         let has_value = rest.trim_start_matches([' ', '\t']).starts_with(separator);
         if has_value || self.spot.quote.is_some() || self.spot.place == Place::Header {
-            return Inserted::Plain(format!("{indent}{key}"));
+            return Err(format!("{indent}{key}"));
         }
-        let lead = if self.is_toml() {
-            format!("{indent}{key} = ")
-        } else {
-            format!("{indent}{key}: ")
+        let lead = if self.is_toml() { " = " } else { ": " };
+        Ok(format!("{indent}{key}{lead}"))
+    }
+
+    /// A key with the beginning of its value, as far as it is not there.
+    fn key_text(&self, setting: &Setting) -> Inserted {
+        let lead = match self.key_lead(&setting.key) {
+            Ok(lead) => lead,
+            Err(bare) => return Inserted::Plain(bare),
         };
         if !self.wish.snippets {
             return Inserted::Plain(lead);

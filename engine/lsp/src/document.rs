@@ -13,7 +13,7 @@ use rlpipe_runtime::compile::{Outcome, Request, compile, read_file};
 use url::Url;
 
 use crate::names::bytes;
-use crate::scan::scan;
+use crate::scan::{Scan, scan};
 use crate::shapes::Shapes;
 use crate::text::{Encoding, Text};
 
@@ -44,7 +44,7 @@ pub struct Document {
     /// The editor's count of changes.
     pub version: i32,
     role: OnceCell<Role>,
-    tree: OnceCell<Tree>,
+    scan: OnceCell<Scan>,
     outcome: OnceCell<Outcome>,
 }
 
@@ -78,7 +78,7 @@ impl Document {
             text: Text::new(item.text, encoding),
             version: item.version,
             role: OnceCell::new(),
-            tree: OnceCell::new(),
+            scan: OnceCell::new(),
             outcome: OnceCell::new(),
         }
     }
@@ -93,19 +93,18 @@ impl Document {
                 self.text = Text::new(whole.text, encoding);
             }
         }
-        (self.role, self.tree, self.outcome) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        (self.role, self.scan, self.outcome) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
     }
 
     /// The text as far as it can be understood.
-    pub fn tree(&self) -> &Tree {
-        self.tree
-            .get_or_init(|| scan(self.text.as_str(), self.format, None).tree)
+    pub fn scan(&self) -> &Scan {
+        self.scan.get_or_init(|| scan(self.text.as_str(), self.format, None))
     }
 
     /// What it is: it has our schema, or keys that only pipelines have together.
     pub fn role(&self, shapes: &Shapes) -> Role {
         *self.role.get_or_init(|| {
-            let tree = self.tree();
+            let tree = &self.scan().tree;
             let has = |key: &str| tree.get(key).is_some();
             if names_schema(self.text.as_str()) || has("version") && has("nodes") {
                 return Role::Pipeline;

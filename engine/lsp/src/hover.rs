@@ -24,7 +24,7 @@ pub fn hover(
 ) -> Option<lsp::Hover> {
     let text = document.text.as_str();
     let found = scan(text, document.format, Some(offset));
-    let named = names(&found.tree, text, shapes);
+    let named = names(&found, text, shapes);
     let (value, range) = match name_at(&named, offset) {
         Some(named) => (
             of_name(&named.target, &found.tree, shapes, surroundings)?,

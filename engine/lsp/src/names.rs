@@ -1,10 +1,11 @@
 //! Names in a pipeline: where they are declared, and where they are referred to.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use rlpipe_core::document::{Range as TextRange, Segment, Tree, Value};
 
-use crate::scan::unquoted;
+use crate::scan::{Scan, unquoted};
 use crate::shapes::{Names, Shapes};
 
 /// A name where it stands.
@@ -19,7 +20,8 @@ pub struct Named {
 }
 
 /// All names of a text, in the order of its tree.
-pub fn names(tree: &Tree, text: &str, shapes: &Shapes) -> Vec<Named> {
+pub fn names(scan: &Scan, text: &str, shapes: &Shapes) -> Vec<Named> {
+    let tree = &scan.tree;
     let mut walk = Walk {
         tree,
         text,
@@ -28,6 +30,13 @@ pub fn names(tree: &Tree, text: &str, shapes: &Shapes) -> Vec<Named> {
         found: Vec::new(),
     };
     walk.value(tree);
+    for (path, written) in &scan.again {
+        walk.key(path, written.clone(), false);
+    }
+    // A key that begins several assignments in a table is one name.
+    let mut seen = HashSet::new();
+    walk.found
+        .retain(|named| seen.insert((named.range.clone(), named.is_declaration)));
     walk.found
 }
 
@@ -57,10 +66,8 @@ impl Walk<'_> {
             Value::Map(entries) => {
                 for entry in entries {
                     self.path.push(Segment::Key(entry.key.clone()));
-                    if is_declared(&self.path) {
-                        let (range, _) = unquoted(self.text, bytes(entry.key_range));
-                        self.add(range, self.path.clone(), true);
-                    }
+                    let path = self.path.clone();
+                    self.key(&path, bytes(entry.key_range), true);
                     self.value(&entry.value);
                     self.path.pop();
                 }
@@ -74,6 +81,20 @@ impl Walk<'_> {
             }
             Value::Text(_) => self.scalar(bytes(tree.range)),
             _ => {}
+        }
+    }
+
+    /// A key that declares a name, or that is one.
+    fn key(&mut self, path: &[Segment], written: Range<usize>, is_first: bool) {
+        let (range, _) = unquoted(self.text, written);
+        let (last, parent) = match path.split_last() {
+            Some((Segment::Key(last), parent)) => (last, parent),
+            _ => return,
+        };
+        if is_declared(path) {
+            self.add(range, path.to_vec(), is_first);
+        } else if Shapes::names_as_keys(parent).is_some() {
+            self.add(range, vec!["nodes".into(), last.as_str().into()], false);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::shapes::Shapes;
 
 /// Where the name at a byte is declared.
 pub fn definition(document: &Document, shapes: &Shapes, offset: usize) -> Option<lsp::Location> {
-    let named = names(document.tree(), document.text.as_str(), shapes);
+    let named = names(document.scan(), document.text.as_str(), shapes);
     let target = &name_at(&named, offset)?.target;
     let declared = named
         .iter()
@@ -23,7 +23,7 @@ pub fn definition(document: &Document, shapes: &Shapes, offset: usize) -> Option
 
 /// Everywhere that the name at a byte is.
 pub fn references(document: &Document, shapes: &Shapes, offset: usize, declaration: bool) -> Vec<lsp::Location> {
-    let named = names(document.tree(), document.text.as_str(), shapes);
+    let named = names(document.scan(), document.text.as_str(), shapes);
     let Some(found) = name_at(&named, offset) else {
         return Vec::new();
     };
@@ -35,7 +35,7 @@ pub fn references(document: &Document, shapes: &Shapes, offset: usize, declarati
 
 /// The bytes of the name that may be changed.
 pub fn renameable(document: &Document, shapes: &Shapes, offset: usize) -> Option<lsp::Range> {
-    let named = names(document.tree(), document.text.as_str(), shapes);
+    let named = names(document.scan(), document.text.as_str(), shapes);
     let found = name_at(&named, offset)?;
     let declared = named
         .iter()
@@ -45,7 +45,7 @@ pub fn renameable(document: &Document, shapes: &Shapes, offset: usize) -> Option
 
 /// Another name everywhere, or why it cannot be one.
 pub fn rename(document: &Document, shapes: &Shapes, offset: usize, to: &str) -> Result<lsp::WorkspaceEdit, String> {
-    let named = names(document.tree(), document.text.as_str(), shapes);
+    let named = names(document.scan(), document.text.as_str(), shapes);
     let Some(found) = name_at(&named, offset) else {
         return Err("there is no name of a node, pool, model or variable here".to_owned());
     };
@@ -87,9 +87,9 @@ fn edit(document: &Document, edits: Vec<lsp::TextEdit>) -> lsp::WorkspaceEdit {
 
 /// Sections, and below them nodes with their kinds, pools, models and variables.
 pub fn symbols(document: &Document) -> Vec<lsp::DocumentSymbol> {
-    let tops = document.tree().entries().iter();
+    let tops = document.scan().tree.entries().iter();
     tops.map(|entry| match entry.key.as_str() {
-        "nodes" | "pools" | "models" => {
+        "nodes" | "pools" | "models" | "tests" => {
             let below = entry.value.entries().iter();
             let children = below.map(|entry| symbol(document, entry, lsp::SymbolKind::Class, Vec::new()));
             symbol(document, entry, lsp::SymbolKind::Namespace, children.collect())

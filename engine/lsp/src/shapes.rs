@@ -31,8 +31,8 @@ pub struct Alternative {
 /// What a name in a pipeline stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// A node that gives this.
-    Nodes(PortType),
+    /// A node: one that gives this, or any.
+    Nodes(Option<PortType>),
     /// A pool.
     Pools,
     /// A model.
@@ -176,18 +176,29 @@ impl Shapes {
             | [Some("nodes"), Some(_), Some("inputs"), Some(port), None] => {
                 let contract = self.contract(kind?)?;
                 let input = contract.inputs.iter().find(|input| input.name == *port)?;
-                Some(Names::Nodes(input.port_type))
+                Some(Names::Nodes(Some(input.port_type)))
             }
             [Some("nodes"), Some(_), Some(key)] => {
                 let contract = self.contract(kind?)?;
                 let used = contract.uses.iter().find(|used| used.key == *key);
                 match (used.map(|used| used.target), *key) {
-                    (Some(Target::State(port_type)), _) => Some(Names::Nodes(port_type)),
+                    (Some(Target::State(port_type)), _) => Some(Names::Nodes(Some(port_type))),
                     // A use that the kind's example does not have is named as everywhere.
                     (Some(Target::Pool), _) | (None, "pool") => Some(Names::Pools),
                     (Some(Target::Model), _) | (None, "model") => Some(Names::Models),
                     _ => None,
                 }
+            }
+            _ => None,
+        }
+    }
+
+    /// What the keys of the mapping at a path stand for, if they are names of things declared elsewhere.
+    pub fn names_as_keys(path: &[Segment]) -> Option<Names> {
+        let keys: Vec<Option<&str>> = path.iter().map(key_of).collect();
+        match keys.as_slice() {
+            [Some("nodes"), Some(_), Some("mix")] | [Some("tests"), Some(_), Some("feed" | "expect" | "settings")] => {
+                Some(Names::Nodes(None))
             }
             _ => None,
         }

@@ -227,6 +227,20 @@ fn nodes_that_fit_the_port() {
 }
 
 #[test]
+fn nodes_as_keys() {
+    let line = "    prompts_per_step: 64\n";
+    offers(YAML, line, "    mix: { | }\n", &["scored", "prompts"], &["buffer"]);
+    offers(
+        "quickstart.yaml",
+        "    feed:\n",
+        "    settings: { | }\n    feed:\n",
+        &["scored", "sync"],
+        &[],
+    );
+    offers(TOML, "prompts_per_step = 32\n", "mix = { va| }\n", &["varied"], &[]);
+}
+
+#[test]
 fn names_of_other_sections() {
     offers(YAML, "pool: judges\n", "pool: |\n", &["gpu", "judges"], &["policy"]);
     offers(YAML, "model: policy\n", "model: |\n", &["policy"], &["gpu"]);

@@ -48,6 +48,8 @@ pub struct Spot {
 pub struct Scan {
     /// The whole.
     pub tree: Tree,
+    /// Keys of TOML that stand in further headers, by their path: in the tree each has one place.
+    pub again: Vec<(Vec<Segment>, Range<usize>)>,
     /// Where the cursor stands; none in comments and where nothing can be said.
     pub spot: Option<Spot>,
 }
@@ -61,6 +63,7 @@ pub fn scan(text: &str, format: Format, cursor: Option<usize>) -> Scan {
         cursor,
         spot: None,
         path: Vec::new(),
+        again: Vec::new(),
         origin: Origin::Working(Arc::from(Path::new(""))),
     };
     let tree = match format {
@@ -69,6 +72,7 @@ pub fn scan(text: &str, format: Format, cursor: Option<usize>) -> Scan {
     };
     Scan {
         tree,
+        again: scanner.again,
         spot: scanner.spot,
     }
 }
@@ -80,6 +84,7 @@ struct Scanner<'a> {
     cursor: Option<usize>,
     spot: Option<Spot>,
     path: Vec<Segment>,
+    again: Vec<(Vec<Segment>, Range<usize>)>,
     origin: Origin,
 }
 

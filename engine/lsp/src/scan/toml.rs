@@ -57,7 +57,7 @@ fn header(scanner: &mut Scanner<'_>, start: usize, end: usize, root: &mut Tree) 
     let is_list = scanner.byte(start + 1) == Some(b'[');
     scanner.path.clear();
     let (keys, _) = keys(scanner, start + 1 + usize::from(is_list), end, Place::Header);
-    if let Some(place) = table_at(root, &keys) {
+    if let Some(place) = table_at(root, &keys, &mut scanner.again) {
         if is_list {
             let empty = Tree::new(place.range, Value::Map(Vec::new()), place.origin.clone());
             match &mut place.value {
@@ -93,7 +93,13 @@ fn pair(scanner: &mut Scanner<'_>, start: usize, table: &[Key], root: &mut Tree)
         None => return line_end,
     };
     let whole: Vec<Key> = table.iter().chain(parents).cloned().collect();
-    if let Some(place) = table_at(root, &whole) {
+    if let Some(mut place) = table_at(root, &whole, &mut scanner.again) {
+        if matches!(place.value, Value::List(_)) {
+            // The last of a list of tables.
+            let Value::List(elements) = &mut place.value else { return line_end };
+            let Some(last) = elements.last_mut() else { return line_end };
+            place = last;
+        }
         if place.value == Value::Null {
             place.value = Value::Map(Vec::new());
         }
@@ -173,7 +179,13 @@ fn path_of(root: &Tree, table: &[Key]) -> Vec<Segment> {
 }
 
 /// The value of a table, made where it is missing; none where something else is there.
-fn table_at<'a>(root: &'a mut Tree, keys: &[Key]) -> Option<&'a mut Tree> {
+///
+/// A key that has another place in the tree is noted.
+fn table_at<'a>(
+    root: &'a mut Tree,
+    keys: &[Key],
+    again: &mut Vec<(Vec<Segment>, Range<usize>)>,
+) -> Option<&'a mut Tree> {
     let mut tree = root;
     for (index, (key, range)) in keys.iter().enumerate() {
         let origin = tree.origin.clone();
@@ -192,6 +204,10 @@ fn table_at<'a>(root: &'a mut Tree, keys: &[Key]) -> Option<&'a mut Tree> {
             });
             entries.len() - 1
         });
+        if entries[found].key_range != text_range(range.clone()) {
+            let path = keys[..=index].iter().map(|(key, _)| Segment::Key(key.clone()));
+            again.push((path.collect(), range.clone()));
+        }
         tree = &mut entries[found].value;
         if index + 1 < keys.len() && matches!(tree.value, Value::List(_)) {
             let Value::List(elements) = &mut tree.value else {

@@ -311,6 +311,9 @@ impl Blocks<'_, '_> {
             return (end, (colon < line.end && is_colon(colon)).then_some(colon));
         }
         let content = &text[line.start..line.end];
+        if content.starts_with(['{', '[']) {
+            return (line.start, None);
+        }
         let comment = content.find(" #").map_or(line.end, |at| line.start + at);
         let colon = (line.start..comment).find(|at| is_colon(*at));
         let end = line.start + text[line.start..colon.unwrap_or(comment)].trim_end().len();
