@@ -60,6 +60,7 @@ fn only_the_worker_links_libtorch() {
         "rlpipe-runtime",
         "rlpipe-stages",
         "rlpipe-backends",
+        "rlpipe-lsp",
         "rlpipe",
     ] {
         let found = closure(&metadata, package);
@@ -95,6 +96,14 @@ fn kinds_know_of_the_contract_alone() {
         "tokio",
     ] {
         assert!(!found.contains(other), "`rlpipe-stages` depends on `{other}`");
+    }
+}
+
+#[test]
+fn editors_are_served_without_kinds_and_backends() {
+    let found = closure(&metadata(), "rlpipe-lsp");
+    for other in ["rlpipe-stages", "rlpipe-backends", "rlpipe-wire", "tonic", "reqwest"] {
+        assert!(!found.contains(other), "`rlpipe-lsp` depends on `{other}`");
     }
 }
 

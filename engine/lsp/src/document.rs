@@ -165,7 +165,8 @@ impl Document {
             Severity::Warning => lsp::DiagnosticSeverity::Warning,
         };
         let mut message = found.message.clone();
-        if !found.primary.text.is_empty() {
+        // In a terminal the label stands apart from the headline; here it would only say again what that says.
+        if !found.message.contains(&found.primary.text) {
             message = format!("{message}: {}", found.primary.text);
         }
         for note in &found.notes {

@@ -96,8 +96,12 @@ fn pair(scanner: &mut Scanner<'_>, start: usize, table: &[Key], root: &mut Tree)
     if let Some(mut place) = table_at(root, &whole, &mut scanner.again) {
         if matches!(place.value, Value::List(_)) {
             // The last of a list of tables.
-            let Value::List(elements) = &mut place.value else { return line_end };
-            let Some(last) = elements.last_mut() else { return line_end };
+            let Value::List(elements) = &mut place.value else {
+                return line_end;
+            };
+            let Some(last) = elements.last_mut() else {
+                return line_end;
+            };
             place = last;
         }
         if place.value == Value::Null {
