@@ -4,6 +4,7 @@
 //! text that is only half there, finds the place of the cursor, and is what completion, hover and navigation go by.
 //! Neither looks at anything but open documents: checks of data and of the machine are for `rlpipe validate`.
 
+mod candidates;
 mod complete;
 mod document;
 mod hover;

@@ -6,7 +6,7 @@ use rlpipe_core::document::{Format, Segment, Tree, Value};
 use rlpipe_core::kind::Kind;
 use rlpipe_runtime::compile::kind_example;
 
-use crate::complete::candidates;
+use crate::candidates::candidates;
 use crate::shapes::Shapes;
 
 /// A snippet as the protocol has it, growing.
