@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rlpipe_core::document::{Segment, Tree};
 use rlpipe_core::kind::{Contract, Kind, PortType, Target};
-use rlpipe_runtime::compile::{Setting, contract_of_example, pipeline_schema, setting_of_schema};
+use rlpipe_runtime::compile::{Setting, contract_of_example, is_choice_schema, pipeline_schema, setting_of_schema};
 use serde_json::Value;
 
 /// Schema and contracts of all kinds.
@@ -110,7 +110,7 @@ impl Shapes {
     pub fn is_choice(&self, path: &[Segment], tree: &Tree) -> bool {
         self.at(path, kind_at(self, path, tree))
             .iter()
-            .any(|schema| schema.get("maxProperties").is_some())
+            .any(|schema| is_choice_schema(schema))
     }
 
     /// The setting at a path.
@@ -147,9 +147,7 @@ impl Shapes {
                 add("true".to_owned(), "", false, false);
                 add("false".to_owned(), "", false, false);
             }
-            let variants = schema
-                .get("properties")
-                .filter(|_| schema.get("maxProperties").is_some());
+            let variants = schema.get("properties").filter(|_| is_choice_schema(schema));
             for (name, variant) in variants.and_then(Value::as_object).into_iter().flatten() {
                 add(
                     name.clone(),
@@ -216,7 +214,8 @@ impl Shapes {
             let mut next = Vec::new();
             for schema in here {
                 let below = match segment {
-                    Segment::Index(_) => schema.get("items"),
+                    // A list of a fixed length has a schema for each element.
+                    Segment::Index(index) => schema["items"].get(*index).or_else(|| schema.get("items")),
                     Segment::Key(key) => schema["properties"]
                         .get(key)
                         .or_else(|| schema.get("additionalProperties").filter(|more| more.is_object())),

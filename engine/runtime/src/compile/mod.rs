@@ -46,7 +46,7 @@ pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
 pub use schema::{
     Setting, contract_of_example, describe_kind, describe_ports, example as kind_example, flow as flow_text,
-    kind_settings, pipeline_schema, section_settings, setting as setting_of_schema,
+    is_choice as is_choice_schema, kind_settings, pipeline_schema, section_settings, setting as setting_of_schema,
 };
 pub use short_forms::short_forms;
 pub use shown::shown_path;

@@ -20,6 +20,7 @@ use super::read::VERSION;
 use super::trials::TestConfig;
 
 pub use describe::{Setting, describe_kind, describe_ports, flow, kind_settings, section_settings, setting};
+pub use tidy::is_choice;
 
 /// The schema, made of the kinds.
 pub fn pipeline_schema(kinds: &[Kind]) -> Value {
