@@ -11,6 +11,8 @@ pub enum Part {
     Weights,
     /// The tokenizer does not fit the model.
     Tokenizer,
+    /// A token that is to end responses is none of the model's.
+    Stop,
 }
 
 /// One fault, for the user: what, where, and what to do.

@@ -8,11 +8,15 @@ use serde::Deserialize;
 
 use crate::fault::some_of;
 use crate::header::{Entry, read_header};
+use crate::stop::check_stops;
+use crate::tied::check_head;
 use crate::tokenizer::check_tokenizer;
 use crate::{Fault, ModelConfig, Parameter, parameters, read_config};
 
 const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+const HEAD: &str = "lm_head.weight";
+const EMBEDDING: &str = "model.embed_tokens.weight";
 
 /// All that keeps a model folder from being loaded, as far as `config.json`, the index and the headers of its weight
 /// files tell. Empty for a folder that can be loaded.
@@ -26,7 +30,10 @@ pub fn check_folder(folder: &Path) -> Vec<Fault> {
         _ => {}
     }
     match config {
-        Ok(config) => faults.extend(check_tokenizer(folder, &config)),
+        Ok(config) => {
+            faults.extend(check_tokenizer(folder, &config));
+            faults.extend(check_stops(folder, &config));
+        }
         Err(of_config) => faults.splice(..0, of_config).for_each(drop),
     }
     faults
@@ -72,7 +79,8 @@ fn index(folder: &Path) -> Result<BTreeMap<String, String>, Fault> {
     Ok(index.weight_map)
 }
 
-/// Whether files hold exactly these parameters, in floating-point types. A tied model's files may repeat the head.
+/// Whether files hold exactly these parameters, in floating-point types. A tied model's files may repeat the
+/// embedding as its head.
 pub fn check_files(folder: &Path, files: &[PathBuf], parameters: &[Parameter], tied: bool) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut found: BTreeMap<String, (&Path, Entry)> = BTreeMap::new();
@@ -130,6 +138,9 @@ pub fn check_files(folder: &Path, files: &[PathBuf], parameters: &[Parameter], t
             );
         }
     }
+    if let (true, Some(head), Some(embedding)) = (tied, found.get(HEAD), found.get(EMBEDDING)) {
+        faults.extend(check_head((head.0, &head.1), (embedding.0, &embedding.1)));
+    }
     if !unexpected.is_empty() {
         let names = some_of(unexpected);
         faults.push(Fault::weights(format!("`{}` has unexpected {names}", folder.display())));
@@ -139,7 +150,7 @@ pub fn check_files(folder: &Path, files: &[PathBuf], parameters: &[Parameter], t
 
 /// A repeated head, and tables that old exports carry although they follow from the configuration.
 fn is_harmless(name: &str, tied: bool) -> bool {
-    (tied && name == "lm_head.weight") || name.ends_with("rotary_emb.inv_freq")
+    (tied && name == HEAD) || name.ends_with("rotary_emb.inv_freq")
 }
 
 /// Whether an exported file holds exactly the parameters of the model folder that was loaded, as its configuration and,

@@ -35,6 +35,11 @@ impl Entry {
         }
     }
 
+    /// Its first byte and the byte after its last, counted from the end of the header.
+    pub(crate) fn places(&self) -> (u64, u64) {
+        self.data_offsets
+    }
+
     /// Whether the worker reads this type.
     pub fn is_float(&self) -> bool {
         self.float_bytes().is_some()

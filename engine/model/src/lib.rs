@@ -1,5 +1,6 @@
 //! What a Hugging Face model folder holds: its configuration, the names and shapes of its parameters, and whether its
-//! files fit them. Reads JSON and the headers of safetensors only; driver and worker ask the same questions here.
+//! files fit them. Reads JSON and the headers of safetensors, and of tensors only a head that must repeat the embedding;
+//! driver and worker ask the same questions here.
 
 mod config;
 mod fault;
@@ -8,6 +9,8 @@ mod header;
 mod keys;
 mod parameters;
 mod rope;
+mod stop;
+mod tied;
 mod tokenizer;
 
 pub use config::{Architecture, ModelConfig, parse_config, read_config};

@@ -157,25 +157,66 @@ fn shards_and_their_index_are_read() {
     }
 }
 
+/// The weights of a tied model, with the embedding once more as the head, one byte of it changed or not.
+fn with_head(folder: &Path, changed: bool) {
+    let path = folder.join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: serde_json::Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let mut data = bytes[8 + length..].to_vec();
+    let mut head = header["model.embed_tokens.weight"].clone();
+    let place = |end: usize| head["data_offsets"][end].as_u64().unwrap() as usize;
+    let mut copied = data[place(0)..place(1)].to_vec();
+    let last = copied.len() - 1;
+    copied[last] ^= u8::from(changed);
+    head["data_offsets"] = json!([data.len(), data.len() + copied.len()]);
+    header.insert("lm_head.weight".to_owned(), head);
+    data.extend(copied);
+    let text = serde_json::to_vec(&header).unwrap();
+    fs::write(&path, [&(text.len() as u64).to_le_bytes()[..], &text, &data].concat()).unwrap();
+}
+
 #[test]
-fn a_tied_model_may_repeat_its_head() {
+fn a_tied_model_may_repeat_its_embedding_as_the_head() {
     let folder = copy("tied");
-    let path = folder.path().join("model.safetensors");
-    edit(&path, |header| {
-        let norm = header["model.norm.weight"].clone();
-        let end = norm["data_offsets"][1].as_u64().unwrap();
-        let last = header
-            .values()
-            .filter_map(|entry| entry["data_offsets"][1].as_u64())
-            .max()
-            .unwrap();
-        assert!(end <= last);
-        header.insert(
-            "lm_head.weight".to_owned(),
-            json!({"dtype": "F32", "shape": [0], "data_offsets": [last, last]}),
-        );
-    });
+    with_head(folder.path(), false);
     assert_eq!(check_folder(folder.path()), []);
+}
+
+#[test]
+fn a_tied_model_with_another_head_is_refused() {
+    let folder = copy("tied");
+    with_head(folder.path(), true);
+    let said = faults(folder.path());
+    assert!(said.contains("`lm_head.weight` differs from the embedding"), "{said}");
+}
+
+#[test]
+fn a_stop_id_beyond_the_vocabulary_is_named() {
+    let folder = copy("tied");
+    let vocabulary = read_config(folder.path()).unwrap().vocabulary;
+    for (ids, beyond) in [
+        (json!([1, vocabulary]), Some(vocabulary)),
+        (json!(vocabulary - 1), None),
+        (json!(vocabulary + 7), Some(vocabulary + 7)),
+    ] {
+        let text = json!({ "eos_token_id": ids }).to_string();
+        fs::write(folder.path().join("generation_config.json"), text).unwrap();
+        let said = check_folder(folder.path());
+        match beyond {
+            None => assert_eq!(said, []),
+            Some(beyond) => {
+                assert_eq!(said.len(), 1, "{said:?}");
+                assert_eq!(said[0].part, Part::Stop);
+                assert!(
+                    said[0]
+                        .message
+                        .contains(&format!("names {beyond}, but `vocab_size` is {vocabulary}")),
+                    "{said:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 use serde_json::{Map, Value as Json};
 
+use crate::compared::Compared;
+
 const NAME: &str = "columns";
 /// Where a whole expression leaves its value.
 const RESULT: &str = "__result";
@@ -74,6 +76,8 @@ pub struct ColumnTemplate {
     is_expression: bool,
     /// The columns it may use.
     names: BTreeSet<String>,
+    /// What it compares, if it is an expression.
+    compared: Compared,
 }
 
 impl ColumnTemplate {
@@ -93,7 +97,10 @@ impl ColumnTemplate {
         environment()?
             .compile_expression(source)
             .map_err(|error| syntax(&error))?;
-        Self::compile(format!("{{% set {RESULT} = ({source}) %}}"), true)
+        Ok(Self {
+            compared: Compared::of(source),
+            ..Self::compile(format!("{{% set {RESULT} = ({source}) %}}"), true)?
+        })
     }
 
     fn compile(source: String, is_expression: bool) -> Result<Self, ColumnError> {
@@ -110,6 +117,7 @@ impl ColumnTemplate {
             names: names.into_iter().filter(|name| !globals.contains(name)).collect(),
             environment,
             is_expression,
+            compared: Compared::default(),
         })
     }
 
@@ -131,8 +139,12 @@ impl ColumnTemplate {
         serde_json::to_value(&value).map_err(|error| ColumnError::Fails(format!("it gives no JSON value: {error}")))
     }
 
-    /// Whether an expression holds for a row, as Jinja sees truth: empty texts and lists, 0 and null are false.
+    /// Whether an expression holds for a row, as Jinja sees truth: empty texts and lists, 0 and null are false. A text that
+    /// it compares with a number is an error: the kinds would decide, not the values.
     pub fn holds(&self, columns: &Columns<'_>) -> Result<bool, ColumnError> {
+        if let Some(unlike) = self.compared.unlike(columns.map) {
+            return Err(ColumnError::Fails(unlike));
+        }
         Ok(match self.evaluate(columns)? {
             Json::Null => false,
             Json::Bool(truth) => truth,

@@ -6,6 +6,7 @@
 mod added;
 mod bytes;
 mod columns;
+mod compared;
 mod error;
 mod folder;
 mod init;

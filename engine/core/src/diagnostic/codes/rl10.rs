@@ -274,11 +274,12 @@ pub static RL1010: Code = Code {
     origin: &["rlpipe"],
     explanation: Explanation {
         meaning: "A template of `map`, or the expression `where`, asks for a column that the row does not have, or \
-              for a part of one that is not there.",
-        why: "An empty text in its place would be another question, or an answer that nobody can give.",
+              for a part of one that is not there; or `where` compares a text with a number.",
+        why: "An empty text in its place would be another question, or an answer that nobody can give. And every text is \
+              above every number: `level > 3` would hold for all rows whose `level` is a text.",
         example: "dataset:\n  path: train.jsonl\n  map: { prompt: \"{{ problem }}\" }   # the rows have `question`\n",
         fix: "Use the columns that the message lists. What some rows lack can be given another value, `{{ hint | \
-              default('') }}`, or such rows can be left out: `where: \"hint is defined\"`.",
+              default('') }}`, or such rows can be left out: `where: \"hint is defined\"`. A text becomes a number by `level | int`.",
     },
 };
 

@@ -4,8 +4,8 @@ use super::{Code, Explanation};
 
 /// The codes of this hundred.
 pub(super) static LIST_RL11: &[&Code] = &[
-    &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110, &RL1120, &RL1121,
-    &RL1122, &RL1123, &RL1124, &RL1131, &RL1132,
+    &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110, &RL1111, &RL1120,
+    &RL1121, &RL1122, &RL1123, &RL1124, &RL1131, &RL1132,
 ];
 
 /// More workers than this version can run.
@@ -164,6 +164,21 @@ pub static RL1110: Code = Code {
         example: "models:\n  policy: { path: models/tuned }          # `vocab_size` 32000, and a token `<pad>` of id 32000\n",
         fix: "Harmless where no text contains those tokens, such as one for padding. Otherwise use the tokenizer \
               that the model was released with.",
+    },
+};
+
+/// A stop token that the model does not have.
+pub static RL1111: Code = Code {
+    id: "RL1111",
+    title: "a stop token that the model does not have",
+    origin: &["hiyouga/EasyR1 PR 11007: a model that never stops"],
+    explanation: Explanation {
+        meaning: "`eos_token_id` of the model's `generation_config.json`, or of its `config.json`, names an id that is not \
+              below `vocab_size`.",
+        why: "The model can never draw that token: a response that should end there goes on to its bound. The run would \
+              end at the first response.",
+        example: "generation_config.json: { \"eos_token_id\": [151645, 151936] }   # and `vocab_size` is 151936\n",
+        fix: "Correct `eos_token_id`, or copy both files again from where the model was released.",
     },
 };
 

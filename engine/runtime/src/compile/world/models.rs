@@ -116,6 +116,7 @@ fn model_in(
             Part::Config if !lacks_config => (&codes::RL1108, "not a model that this version runs"),
             Part::Weights if !lacks_weights => (&codes::RL1103, "its weights cannot be loaded"),
             Part::Tokenizer => (&codes::RL1110, "its tokenizer does not fit"),
+            Part::Stop => (&codes::RL1111, "its responses could not stop"),
             _ => continue,
         };
         let diagnostic = if fault.part == Part::Tokenizer {
