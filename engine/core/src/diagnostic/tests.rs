@@ -127,6 +127,17 @@ fn github() {
 #[test]
 fn json() {
     let (sources, diagnostics) = sample();
+    let setting = |path: &str, value: &str| (path.to_owned(), value.to_owned());
+    let mut with_alternative = Diagnostics::default();
+    for mut diagnostic in diagnostics {
+        if diagnostic.code.id == "RL0101" {
+            diagnostic.alternatives.push(Alternative {
+                settings: vec![setting("nodes.sync.every_steps", "4"), setting("run.total_steps", "8")],
+            });
+        }
+        with_alternative.push(diagnostic);
+    }
+    let diagnostics = with_alternative;
     let list: Vec<serde_json::Value> = serde_json::from_str(&render_json(&diagnostics, &sources)).unwrap();
     let expected = serde_json::json!({
         "code": "RL0101", "severity": "error",
@@ -141,6 +152,7 @@ fn json() {
             "title": "use 8", "replacement": "8", "file": "base.yaml",
             "line": 6, "column": 22, "end_line": 6, "end_column": 23,
         },
+        "alternatives": [{ "nodes.sync.every_steps": "4", "run.total_steps": "8" }],
     });
     assert_eq!(list[1], expected);
     assert_eq!(list[2]["file"], "environment");
