@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rlpipe_core::diagnostic::{Fix, apply_fixes, render_concise, render_full, render_github, render_json};
 use rlpipe_core::document::to_yaml;
 use rlpipe_runtime::compile::Outcome;
-use rlpipe_runtime::plan::{Plan, resolved};
+use rlpipe_runtime::plan::{Plan, annotated, resolved};
 use rlpipe_tests::{compile_files, compile_text, project, shipped_pipelines};
 use serde_json::Value;
 
@@ -106,6 +106,33 @@ fn a_resolved_pipeline_loads_again_and_is_the_same() {
         assert_eq!(to_yaml(&resolved(&loaded).unwrap()), text, "{name}");
         let plans = [&pipeline, &loaded].map(|pipeline| serde_json::to_value(Plan::of(pipeline).unwrap()).unwrap());
         assert_eq!(plans[0], plans[1], "{name}");
+    }
+}
+
+#[test]
+fn a_printed_pipeline_says_where_values_come_from_and_loads_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, outcome) in pipelines() {
+        let pipeline = outcome.pipeline.unwrap();
+        let resolved_once = resolved(&pipeline).unwrap();
+        let text = annotated(&pipeline, &outcome.sources, &resolved_once);
+        let again = compile_text(folder.path(), "printed.yaml", &text);
+        assert!(!again.diagnostics.has_errors(), "{name}:\n{text}\n{}", said(&again));
+        assert_eq!(resolved(&again.pipeline.unwrap()).unwrap(), resolved_once, "{name}");
+        // Each argument is named at what it sets.
+        let set = VARIANTS
+            .iter()
+            .find(|(path, set)| name == format!("{path} with {set:?}"));
+        for argument in set
+            .into_iter()
+            .flat_map(|(_, set)| *set)
+            .filter(|set| !set.ends_with("=null") && !set.ends_with("enabled=false"))
+        {
+            assert!(
+                text.contains(&format!("# --set {argument}")),
+                "{name}: {argument}\n{text}"
+            );
+        }
     }
 }
 

@@ -30,7 +30,11 @@ fn property_names(schema: &Value, names: &mut BTreeSet<String>) {
             let properties = keys.get("properties").and_then(Value::as_object);
             let is_choice = schema["allOf"][0]["maxProperties"] == 1;
             if let Some(properties) = properties.filter(|_| !is_choice) {
-                names.extend(properties.keys().cloned());
+                // Old names are read as the new ones.
+                let current = properties
+                    .iter()
+                    .filter(|(_, schema)| schema.get("deprecated").is_none());
+                names.extend(current.map(|(name, _)| name.clone()));
             }
             for schema in keys.values() {
                 property_names(schema, names);

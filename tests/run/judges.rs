@@ -26,7 +26,7 @@ for line in sys.stdin:
 /// The small pipeline with its training judged by the script.
 fn place(fault: &str, on_error: &str) -> Place {
     let node = "scored: { type: judger, inputs: { groups: answers }, judge: number }";
-    let judge = "judge: { command: { run: [python3, ./judge.py], batch_size: 6 } }";
+    let judge = "judge: { command: { run: [python3, ./judge.py], samples_per_message: 6 } }";
     let own = format!("scored: {{ type: judger, inputs: {{ groups: answers }}, {judge}, on_error: {on_error} }}");
     let place = Place::with_own_files(&[(node, own.as_str())]);
     let once = place.path().join("once");

@@ -34,7 +34,7 @@ nodes:
     inputs: { examples: lessons.examples }
     pool: local
     model: policy
-    batch_size: 8
+    examples_per_step: 8
     optimizer: { adamw: { lr: 1e-3 } }
   trainer:
     type: trainer

@@ -39,7 +39,7 @@ impl Place {
             keys: vec!["judge".to_owned(), "command".to_owned()],
             run: vec!["python3".to_owned(), script.to_str().unwrap().to_owned()],
             config: config.as_object().unwrap().clone(),
-            batch_size: 32,
+            samples_per_message: 32,
             timeout: PATIENT,
             start_timeout: PATIENT,
             max_restarts: 3,
@@ -130,7 +130,7 @@ async fn a_judge_is_asked_and_ends_with_its_input() {
 async fn groups_go_together_and_large_ones_in_pieces() {
     let place = Place::new();
     let command = JudgeCommand {
-        batch_size: 4,
+        samples_per_message: 4,
         ..place.command("")
     };
     let pool = place.pool(&command, 1);
@@ -156,7 +156,7 @@ async fn groups_go_together_and_large_ones_in_pieces() {
 async fn several_processes_judge() {
     let place = Place::new();
     let command = JudgeCommand {
-        batch_size: 1,
+        samples_per_message: 1,
         ..place.command("")
     };
     let pool = place.pool(&command, 3);
@@ -360,10 +360,10 @@ async fn failures_in_a_row_without_an_answer_end_the_run() {
 
 #[tokio::test]
 async fn one_bad_group_does_not_end_the_run_whether_it_comes_whole_or_in_pieces() {
-    for batch_size in [32, 2, 1] {
+    for samples_per_message in [32, 2, 1] {
         let place = Place::new();
         let command = JudgeCommand {
-            batch_size,
+            samples_per_message,
             max_restarts: 1,
             ..place.command("")
         };

@@ -14,7 +14,7 @@ async fn tried(config: Value, response: &str) -> Tried {
         keys: Vec::new(),
         run: vec![env!("CARGO_BIN_EXE_rlpipe-length-reward").to_owned()],
         config: config.as_object().unwrap().clone(),
-        batch_size: 1,
+        samples_per_message: 1,
         timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(60),
         max_restarts: 0,

@@ -20,24 +20,34 @@ pub struct Alternative {
     pub settings: Vec<(String, String)>,
 }
 
-/// `text` with the fixes applied, all of them of this text. Of fixes that overlap the first counts; the others are
+/// The fixes of this text that can be applied together, in order. Of fixes that overlap the first counts; the others are
 /// left for another round, as are fixes whose range does not lie on whole characters of the text.
-pub fn apply_fixes(text: &str, fixes: &[&Fix]) -> String {
+pub fn applicable<'a>(text: &str, fixes: &[&'a Fix]) -> Vec<&'a Fix> {
     let mut ordered: Vec<&Fix> = fixes.to_vec();
     ordered.sort_by_key(|fix| (fix.range.start, fix.range.end));
+    let mut end = 0;
+    let mut kept: Vec<&Fix> = Vec::new();
+    for fix in ordered {
+        let range = fix.range.start as usize..fix.range.end as usize;
+        let repeated = kept
+            .last()
+            .is_some_and(|last| last.range == fix.range && last.replacement == fix.replacement);
+        if !repeated && range.start >= end && text.get(range.clone()).is_some() {
+            end = range.end;
+            kept.push(fix);
+        }
+    }
+    kept
+}
+
+/// `text` with those of the fixes applied that are [`applicable`] together.
+pub fn apply_fixes(text: &str, fixes: &[&Fix]) -> String {
     let mut fixed = String::with_capacity(text.len());
     let mut copied = 0;
-    let mut last: Option<&Fix> = None;
-    for fix in ordered {
-        let (start, end) = (fix.range.start as usize, fix.range.end as usize);
-        let repeated = last.is_some_and(|last| last.range == fix.range && last.replacement == fix.replacement);
-        if repeated || start < copied || text.get(start..end).is_none() {
-            continue;
-        }
-        fixed.push_str(&text[copied..start]);
+    for fix in applicable(text, fixes) {
+        fixed.push_str(&text[copied..fix.range.start as usize]);
         fixed.push_str(&fix.replacement);
-        copied = end;
-        last = Some(fix);
+        copied = fix.range.end as usize;
     }
     fixed.push_str(&text[copied..]);
     fixed

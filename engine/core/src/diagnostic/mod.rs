@@ -12,7 +12,7 @@ mod tests;
 use std::collections::HashSet;
 
 pub use codes::{CODES, Code, Explanation, code};
-pub use fix::{Alternative, Fix, apply_fixes};
+pub use fix::{Alternative, Fix, applicable, apply_fixes};
 pub use nearest::nearest;
 pub use render::{count_words, render_concise, render_full, render_github, render_json};
 

@@ -4,6 +4,7 @@
 //! overlays and `--set` arguments over it; `interpolate` fills in `${NAME}`; `decode` turns a part of it into any
 //! `Deserialize` type and reports every fault of that part with the range that is wrong.
 
+mod annotate;
 mod argument;
 mod bare;
 mod decode;
@@ -20,6 +21,8 @@ mod toml;
 mod tree;
 mod yaml;
 
+pub use self::toml::to_toml;
+pub use annotate::to_annotated_yaml;
 pub use argument::set_argument;
 pub use decode::decode;
 pub(crate) use deserializer::CHOICE_NAME;

@@ -9,6 +9,25 @@ use super::tree::{Entry, Origin, Tree, Value};
 use super::yaml;
 use crate::diagnostic::{Diagnostic, Diagnostics, codes};
 
+/// JSON as TOML: tables with their settings, deeper ones as tables of their own. TOML has no null: such entries of mappings are
+/// left out. None for what is no mapping, or has a list with a null in it.
+pub fn to_toml(value: &serde_json::Value) -> Option<String> {
+    toml::to_string_pretty(&without_null(value)).ok()
+}
+
+fn without_null(value: &serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Array(elements) => elements.iter().map(without_null).collect(),
+        serde_json::Value::Object(entries) => entries
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.clone(), without_null(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
 pub(super) fn parse(text: &str, source: SourceId, origin: &Origin, diagnostics: &mut Diagnostics) -> Option<Tree> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let (duplicates, other): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.message() == "duplicate key");

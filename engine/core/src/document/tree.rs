@@ -1,6 +1,6 @@
 //! A document as a tree in which every key and value knows where it stands.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -250,8 +250,8 @@ impl Tree {
     }
 }
 
-/// Lays `overlay` over `base`: mappings merge key by key, anything else replaces. Every value keeps the range it was
-/// written at, and a key that both have takes the overlay's range.
+/// Lays `overlay` over `base`: mappings merge key by key, `null` takes a key out that the base has, anything else replaces.
+/// Every value keeps the range it was written at, and a key that both have takes the overlay's range.
 pub fn merge(base: Tree, overlay: Tree) -> Tree {
     let Tree {
         value: Value::Map(mut entries),
@@ -271,8 +271,12 @@ pub fn merge(base: Tree, overlay: Tree) -> Tree {
     };
     // By key, so that laying one long mapping over another takes no longer than reading them.
     let places: HashMap<String, usize> = entries.iter().map(|entry| entry.key.clone()).zip(0..).collect();
+    let mut removed = HashSet::new();
     for entry in over {
         match places.get(&entry.key).and_then(|place| entries.get_mut(*place)) {
+            Some(existing) if entry.value.value == Value::Null => {
+                removed.insert(existing.key.clone());
+            }
             Some(existing) => {
                 let below = std::mem::replace(
                     &mut existing.value,
@@ -286,6 +290,9 @@ pub fn merge(base: Tree, overlay: Tree) -> Tree {
             }
             None => entries.push(entry),
         }
+    }
+    if !removed.is_empty() {
+        entries.retain(|entry| !removed.contains(&entry.key));
     }
     Tree {
         value: Value::Map(entries),

@@ -272,7 +272,7 @@ pub enum Role {
     /// Learns from examples, once, before the first step.
     SftTrainer {
         /// Examples in one optimizer step.
-        batch_size: u32,
+        examples_per_step: u32,
         /// Tokens that go through the model together.
         max_tokens_per_pack: u32,
         /// Tokens whose logits exist at the same time.

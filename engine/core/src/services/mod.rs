@@ -131,7 +131,7 @@ pub struct JudgeCommand {
     /// What it is given as `config`.
     pub config: serde_json::Map<String, serde_json::Value>,
     /// At most so many samples in a message.
-    pub batch_size: u32,
+    pub samples_per_message: u32,
     /// It has this long for a message, and for a sample that is sent alone.
     pub timeout: Duration,
     /// It has this long until it is ready.

@@ -13,6 +13,7 @@ use super::faults::{first_causes, report};
 use super::hub::HubCache;
 use super::pipeline::{Node, Pipeline, Section};
 use super::read::quoted;
+use super::renamed::accept;
 
 /// Larger pools are a slip of the finger.
 const MAXIMUM_WORKERS: u64 = 1 << 16;
@@ -246,7 +247,16 @@ fn sections<T: DeserializeOwned>(
 }
 
 pub fn decode_section<T: DeserializeOwned>(tree: &Tree, path: &[&str], diagnostics: &mut Diagnostics) -> Option<T> {
-    match decode::<T>(tree, &[]) {
+    let mut decoded = decode::<T>(tree, &[]);
+    let renamed = decoded
+        .as_ref()
+        .err()
+        .and_then(|faults| accept(tree, faults, &path.join("."), diagnostics));
+    if let Some(renamed) = &renamed {
+        decoded = decode::<T>(renamed, &[]);
+    }
+    let tree = renamed.as_ref().unwrap_or(tree);
+    match decoded {
         Ok(config) => Some(config),
         Err(faults) => {
             for fault in first_causes(&faults) {
@@ -299,7 +309,17 @@ fn node(name: &str, key_range: Range, tree: &Tree, kinds: &'static [Kind], diagn
         diagnostics.push(diagnostic);
         return node;
     };
-    match (kind.decode)(tree) {
+    let mut decoded = (kind.decode)(tree);
+    let renamed = decoded
+        .as_ref()
+        .err()
+        .and_then(|faults| accept(tree, faults, &format!("nodes.{name}"), diagnostics));
+    if let Some(renamed) = renamed {
+        decoded = (kind.decode)(&renamed);
+        node.tree = renamed;
+    }
+    let tree = &node.tree;
+    match decoded {
         Ok(config) => {
             node.contract = Some(config.contract());
             node.config = Some(config);

@@ -360,7 +360,7 @@ pub fn check(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagnosti
         }
         diagnostics.push(diagnostic);
     }
-    unused(pipeline, diagnostics);
+    unused(pipeline, sources, diagnostics);
     backend_flags(pipeline, sources, diagnostics);
 }
 
@@ -374,7 +374,15 @@ fn is_needed(pipeline: &Pipeline, reference: &Reference) -> bool {
     }
 }
 
-fn unused(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+/// Whether a text refers to a variable: where an overlay or an argument has replaced a reference, the file still does.
+fn is_referred_to(name: &str, sources: &Sources) -> bool {
+    let start = format!("${{{name}");
+    let texts = sources.iter().map(|(_, source)| &*source.text);
+    let mut ends = texts.flat_map(|text| text.match_indices(&start).map(|(at, found)| &text[at + found.len()..]));
+    ends.any(|end| end.starts_with(['}', ':']))
+}
+
+fn unused(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagnostics) {
     let variables = &pipeline.variables;
     let unknown = || {
         variables
@@ -383,7 +391,9 @@ fn unused(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
             .filter(|reference| !variables.by_name.contains_key(&reference.name))
     };
     for (name, variable) in &variables.by_name {
-        let referred = variables.references.iter().any(|reference| reference.name == *name);
+        let is_whole = sources.iter().count() == 1;
+        let referred = variables.references.iter().any(|reference| reference.name == *name)
+            || (!is_whole && is_referred_to(name, sources));
         // What is meant for it has another name; that was reported.
         let misspelt = unknown().any(|reference| !nearest(&reference.name, [name.as_str()]).is_empty());
         let ruled = variables.config.rules.iter().any(|rule| rule.names().contains(name));

@@ -4,6 +4,7 @@ use rlpipe_core::diagnostic::{Diagnostic, codes, nearest};
 use rlpipe_core::document::{Fault, Segment, Tree, Value, What, path_text};
 
 use super::read::quoted;
+use super::renamed::new_name;
 
 /// Names that other systems use for our keys, and ours.
 const OTHER_NAMES: &[(&str, &str)] = &[
@@ -61,7 +62,10 @@ fn stands_for(fault: &Fault, wanted: &str, parent: &[Segment]) -> bool {
 
 /// The key that an unknown one means: another system's name for it, or the nearest.
 fn meant<'a>(key: &str, expected: &'a [String]) -> Option<&'a str> {
-    other_name(key, expected).or_else(|| nearest(key, expected.iter().map(String::as_str)).first().copied())
+    new_name(key, expected)
+        .and_then(|new| expected.iter().find(|name| *name == new).map(String::as_str))
+        .or_else(|| other_name(key, expected))
+        .or_else(|| nearest(key, expected.iter().map(String::as_str)).first().copied())
 }
 
 /// What another system's name for a key is called here, where it is known.
@@ -135,6 +139,22 @@ fn unknown_key(
     } else {
         format!("{place}.{}", path_text(parent))
     };
+    if let Some(new) = new_name(key, expected) {
+        // The tree has both; one alone would have been accepted.
+        let mut sibling = parent.to_vec();
+        sibling.push(Segment::from(new));
+        let diagnostic = Diagnostic::error(
+            &codes::RL0209,
+            range,
+            format!("`{key}` is the old name of `{new}`, and `{parent_text}` has both"),
+        )
+        .label_text("the old name")
+        .note("leave one of them out");
+        return match tree.at(&sibling).key_range {
+            Some(new_range) => diagnostic.label(new_range, "the new one"),
+            None => diagnostic,
+        };
+    }
     if let Some(ours) = other_name(key, expected) {
         return Diagnostic::error(&codes::RL0206, range, format!("`{key}` is called `{ours}` here"))
             .label_text(format!("unknown key in `{parent_text}`"))

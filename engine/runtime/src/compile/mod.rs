@@ -16,9 +16,11 @@ mod intervals;
 mod lints;
 mod liveness;
 mod memory;
+mod overlays;
 mod pipeline;
 mod programs;
 mod read;
+mod renamed;
 mod resources;
 mod schema;
 mod short_forms;
@@ -44,6 +46,7 @@ pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, p
 pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
+pub use renamed::{RENAMED, Renamed, old_names};
 pub use schema::{
     Setting, contract_of_example, describe_kind, describe_ports, example as kind_example, flow as flow_text,
     is_choice as is_choice_schema, kind_settings, pipeline_schema, section_settings, setting as setting_of_schema,

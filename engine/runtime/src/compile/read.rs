@@ -3,7 +3,7 @@
 use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes, nearest};
 use rlpipe_core::document::{Format, Sources, Tree, Value, merge, parse, set_argument};
 
-use super::Request;
+use super::{Request, overlays};
 
 /// Top-level keys.
 pub const TOP_LEVEL: [&str; 8] = ["version", "name", "env", "run", "pools", "models", "nodes", "tests"];
@@ -35,9 +35,15 @@ pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diag
         };
         let id = sources.add_file(path, text);
         match parse(sources, id, diagnostics) {
-            Some(tree) if matches!(tree.value, Value::Map(_)) => {
+            Some(mut tree) if matches!(tree.value, Value::Map(_)) => {
                 whole = Some(match whole.take() {
-                    Some(base) => merge(base, tree),
+                    Some(base) => {
+                        overlays::check(&base, &mut tree, sources, diagnostics);
+                        merge(base, tree)
+                    }
+                    None if request.files.len() == 1 && overlays::stands_alone(&tree, sources, diagnostics) => {
+                        return None;
+                    }
                     None => tree,
                 });
             }
@@ -54,7 +60,12 @@ pub fn read(request: &Request<'_>, sources: &mut Sources, diagnostics: &mut Diag
     }
     for argument in &request.overrides {
         match set_argument(sources, argument) {
-            Ok(tree) => whole = whole.map(|base| merge(base, tree)),
+            Ok(mut tree) => {
+                whole = whole.map(|base| {
+                    overlays::check(&base, &mut tree, sources, diagnostics);
+                    merge(base, tree)
+                });
+            }
             Err(diagnostic) => diagnostics.push(diagnostic),
         }
     }

@@ -30,7 +30,7 @@ pub struct Command {
     config: Map<String, Value>,
     /// At most so many responses in one message. Whole groups go together, as far as they fit.
     #[serde(default = "thirty_two")]
-    batch_size: NonZeroU32,
+    samples_per_message: NonZeroU32,
     /// It has so long for a message. When that is over it is killed and started again, and each response of the message is
     /// judged alone: one that takes longer than this by itself cannot be judged.
     #[serde(default = "thirty_seconds")]
@@ -103,7 +103,7 @@ impl Command {
             keys: keys.iter().chain(&["command"]).map(|key| (*key).to_owned()).collect(),
             run: self.run.0.iter().map(|word| word.as_str().to_owned()).collect(),
             config: self.config.clone(),
-            batch_size: self.batch_size.get(),
+            samples_per_message: self.samples_per_message.get(),
             timeout: self.timeout.0,
             start_timeout: self.start_timeout.0,
             max_restarts: self.max_restarts,

@@ -29,7 +29,7 @@ pub struct SftTrainerConfig {
     #[serde(default = "one")]
     epochs: NonZeroU32,
     /// Examples in one optimizer step; the last of an epoch may have fewer.
-    batch_size: NonZeroU32,
+    examples_per_step: NonZeroU32,
     /// What turns gradients into steps.
     optimizer: Choice<Optimizer>,
     /// Gradients with a larger 2-norm are scaled down to it. 0 leaves them.
@@ -59,7 +59,7 @@ inputs: { examples: lessons.examples }
 pool: gpu
 model: policy
 epochs: 2
-batch_size: 64
+examples_per_step: 64
 optimizer: { adamw: { lr: 1e-5 } }
 ";
 
@@ -69,7 +69,7 @@ optimizer: { adamw: { lr: 1e-5 } }
             outputs: vec![Output::new("weights", PortType::Weights)],
             uses: vec![Use::pool(&self.pool), Use::model(&self.model)],
             role: Role::SftTrainer {
-                batch_size: self.batch_size.get(),
+                examples_per_step: self.examples_per_step.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
                 logprob_chunk_tokens: self.logprob_chunk_tokens.get(),
                 learning_rate: self.lr_schedule.described(self.optimizer.lr()),
@@ -84,7 +84,7 @@ optimizer: { adamw: { lr: 1e-5 } }
             peak_lr: self.optimizer.lr(),
             lr_schedule: self.lr_schedule.0.clone(),
             epochs: self.epochs.get().into(),
-            batch_size: self.batch_size.get().into(),
+            examples_per_step: self.examples_per_step.get().into(),
             max_tokens_per_pack: self.max_tokens_per_pack.get() as usize,
             chunk_tokens: self.logprob_chunk_tokens.get(),
         })))
@@ -97,7 +97,7 @@ struct SftTrainer {
     peak_lr: f64,
     lr_schedule: LrSchedule,
     epochs: u64,
-    batch_size: u64,
+    examples_per_step: u64,
     max_tokens_per_pack: usize,
     chunk_tokens: u32,
 }
@@ -118,14 +118,14 @@ fn example(row: &Row) -> Sequence {
 impl WarmUp for SftTrainer {
     async fn run(&mut self, examples: &dyn Source, context: &Context) -> Result<Metrics, StageError> {
         self.learner.start_training(&self.optimizer).await?;
-        let batches = examples.rows().div_ceil(self.batch_size);
+        let batches = examples.rows().div_ceil(self.examples_per_step);
         let total = batches * self.epochs;
         let (mut losses, mut skipped) = (Vec::new(), 0.0);
         for batch in 0..total {
             context.observer.progress(&context.node, "batches", batch, total);
             let (epoch, place) = (batch / batches, batch % batches);
-            let start = epoch * examples.rows() + place * self.batch_size;
-            let end = (start + self.batch_size).min((epoch + 1) * examples.rows());
+            let start = epoch * examples.rows() + place * self.examples_per_step;
+            let end = (start + self.examples_per_step).min((epoch + 1) * examples.rows());
             let sequences: Vec<Sequence> = (start..end)
                 .map(|position| Ok(example(&*examples.row(position)?)))
                 .collect::<Result<_, StageError>>()?;

@@ -51,7 +51,7 @@ fn rewards(group: &Group) -> Vec<Option<f64>> {
 }
 
 const COMMAND: &str =
-    "judge: { command: { run: [./judge, --strict], config: { a: 1 }, batch_size: 8, timeout: 500ms } }";
+    "judge: { command: { run: [./judge, --strict], config: { a: 1 }, samples_per_message: 8, timeout: 500ms } }";
 
 #[tokio::test]
 async fn a_program_is_asked_with_all_that_is_known() {
@@ -72,7 +72,10 @@ async fn a_program_is_asked_with_all_that_is_known() {
         "{:?}",
         command.run
     );
-    assert_eq!((command.batch_size, command.timeout), (8, Duration::from_millis(500)));
+    assert_eq!(
+        (command.samples_per_message, command.timeout),
+        (8, Duration::from_millis(500))
+    );
     assert_eq!(
         (command.start_timeout, command.max_restarts),
         (Duration::from_secs(60), 3)

@@ -66,9 +66,9 @@ fn batches(world: &World) -> Vec<Vec<u32>> {
 
 #[tokio::test]
 async fn every_example_comes_once_an_epoch_and_the_last_batch_may_be_smaller() {
-    for (rows, batch_size, sizes) in [(10, 4, &[4, 4, 2][..]), (8, 4, &[4, 4]), (3, 16, &[3])] {
+    for (rows, examples_per_step, sizes) in [(10, 4, &[4, 4, 2][..]), (8, 4, &[4, 4]), (3, 16, &[3])] {
         let world = world(rows);
-        let metrics = learn(&format!("epochs: 3\nbatch_size: {batch_size}"), &world).await;
+        let metrics = learn(&format!("epochs: 3\nexamples_per_step: {examples_per_step}"), &world).await;
         let batches = batches(&world);
         let found: Vec<usize> = batches.iter().map(Vec::len).collect();
         assert_eq!(found, sizes.repeat(3));
@@ -86,7 +86,7 @@ async fn every_example_comes_once_an_epoch_and_the_last_batch_may_be_smaller() {
 #[tokio::test]
 async fn only_the_answer_and_its_stop_token_are_trained() {
     let world = world(5);
-    learn("batch_size: 2", &world).await;
+    learn("examples_per_step: 2", &world).await;
     for call in world.learner.calls() {
         let Call::Train(pack, loss, _) = call else { continue };
         assert_eq!(loss, Loss::CrossEntropy);
@@ -105,7 +105,7 @@ async fn the_mean_is_over_the_tokens_of_the_batch_whatever_the_packs() {
     let mut weights = Vec::new();
     for pack in [1, 6, 13, 1000] {
         let world = world(10);
-        let metrics = learn(&format!("batch_size: 4\nmax_tokens_per_pack: {pack}"), &world).await;
+        let metrics = learn(&format!("examples_per_step: 4\nmax_tokens_per_pack: {pack}"), &world).await;
         weights.push((world.learner.weight(), metrics));
         for (lines, denominators) in batches(&world).iter().zip(denominators(&world)) {
             let tokens: usize = lines
@@ -143,7 +143,7 @@ fn denominators(world: &World) -> Vec<Vec<f64>> {
 #[tokio::test]
 async fn it_begins_with_a_fresh_optimizer_and_reports_what_it_learnt() {
     let world = world(6);
-    let metrics = learn("epochs: 4\nbatch_size: 6\nmax_grad_norm: 2", &world).await;
+    let metrics = learn("epochs: 4\nexamples_per_step: 6\nmax_grad_norm: 2", &world).await;
     match &world.learner.calls()[0] {
         Call::Start(adamw) => assert_eq!(adamw.max_grad_norm, 2.0),
         other => panic!("{other:?}"),
@@ -162,7 +162,7 @@ async fn it_begins_with_a_fresh_optimizer_and_reports_what_it_learnt() {
 async fn the_rate_goes_over_all_optimizer_steps() {
     let world = world(4);
     learn(
-        "epochs: 2\nbatch_size: 2\nlr_schedule: { linear: { warmup_steps: 2 } }",
+        "epochs: 2\nexamples_per_step: 2\nlr_schedule: { linear: { warmup_steps: 2 } }",
         &world,
     )
     .await;
@@ -175,8 +175,8 @@ async fn the_rate_goes_over_all_optimizer_steps() {
 #[tokio::test]
 async fn an_example_is_the_same_whatever_the_step_size() {
     let (one, many) = (world(7), world(7));
-    learn("batch_size: 1", &one).await;
-    learn("batch_size: 7", &many).await;
+    learn("examples_per_step: 1", &one).await;
+    learn("examples_per_step: 7", &many).await;
     assert_eq!(
         batches(&one).concat(),
         batches(&many).concat(),
@@ -190,7 +190,7 @@ async fn i7_examples_without_a_token_to_learn_are_an_error() {
     let mut world = world(4);
     world.rows.iter_mut().for_each(|row| row.answer_ids.clear());
     let lessons = lessons(&world);
-    let mut warm_up = warm_up("batch_size: 2", &world);
+    let mut warm_up = warm_up("examples_per_step: 2", &world);
     let error = warm_up
         .run(lessons.as_ref(), &world.context("warm_up", 0))
         .await

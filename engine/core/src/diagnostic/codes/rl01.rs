@@ -5,6 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL01: &[&Code] = &[
     &RL0100, &RL0101, &RL0102, &RL0103, &RL0104, &RL0105, &RL0106, &RL0107, &RL0108, &RL0109, &RL0111, &RL0112,
+    &RL0113, &RL0114,
 ];
 
 /// Unreadable file.
@@ -172,5 +173,36 @@ pub static RL0112: Code = Code {
         why: "No pipeline comes near these bounds, and a file that does would cost memory without end.",
         example: "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]    # and so on\n",
         fix: "Check that the file is a pipeline and not a data set; a pipeline names its data by path.",
+    },
+};
+
+/// An overlay changes what is not there.
+pub static RL0113: Code = Code {
+    id: "RL0113",
+    title: "an overlay changes what is not there",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "An overlay or a `--set` argument changes or removes a node, pool or model that the files before it do not \
+              have, and what it says does not make a new one.",
+        why: "Mostly the name is mistyped. Taken as a new node, it would be reported for all that it lacks.",
+        example: "# rlpipe validate base.yaml mine.yaml, where base.yaml has a node `trainer`\nnodes:\n  trainr: { max_grad_norm: \
+              0.5 }\n",
+        fix: "Write the name that is proposed. A new node has a `type`, a new pool an `accelerator`, a new model `path`, \
+              `hub` or `init`.",
+    },
+};
+
+/// An overlay stands alone.
+pub static RL0114: Code = Code {
+    id: "RL0114",
+    title: "an overlay stands alone",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "The only file that was named has neither `version` nor most sections: it looks like an overlay, which \
+              changes a part of a pipeline.",
+        why: "Checked as a pipeline, it would lack nearly everything, and its names would lead nowhere.",
+        example: "nodes:\n  trainer: { max_grad_norm: 0.5 }     # rlpipe validate mine.yaml, without base.yaml\n",
+        fix: "Name the pipeline first and the overlay after it: `rlpipe validate base.yaml mine.yaml`. A pipeline begins with \
+              `version: 1` and has `name`, `run`, `pools`, `models` and `nodes`.",
     },
 };

@@ -4,7 +4,7 @@ use super::{Code, Explanation};
 
 /// The codes of this hundred.
 pub(super) static LIST_RL02: &[&Code] = &[
-    &RL0201, &RL0202, &RL0203, &RL0204, &RL0205, &RL0206, &RL0207, &RL0208, &RL0209, &RL0210, &RL0211,
+    &RL0201, &RL0202, &RL0203, &RL0204, &RL0205, &RL0206, &RL0207, &RL0208, &RL0209, &RL0210, &RL0211, &RL0212,
 ];
 
 /// A key is not known here.
@@ -182,5 +182,18 @@ pub static RL0211: Code = Code {
         example: "dataset:\n  path: train.jsonl\n  map: { prompt: \"{{ question\" }      # }} is missing\n",
         fix: "Correct it where the message says. Templates have columns in braces, `\"Q: {{ question }}\"`; `where` is an \
               expression without braces, `level > 3`. Text methods of Python, such as `split`, work in both.",
+    },
+};
+
+/// A key has a new name.
+pub static RL0212: Code = Code {
+    id: "RL0212",
+    title: "a key has a new name",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "A setting is given by the name that it had in an earlier version. It works as before.",
+        why: "Names that say what they count are worth a change, and files that worked should go on working.",
+        example: "nodes:\n  warm_up:\n    type: sft_trainer\n    batch_size: 64                 # examples_per_step\n",
+        fix: "Write the new name; `rlpipe validate --fix` does, in every file that is named.",
     },
 };

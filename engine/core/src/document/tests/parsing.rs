@@ -309,6 +309,25 @@ fn overlays_merge_mappings_and_replace_the_rest() {
 }
 
 #[test]
+fn null_in_an_overlay_takes_a_key_out() {
+    let mut sources = Sources::default();
+    let mut diagnostics = Diagnostics::default();
+    let mut tree = |text: &str| {
+        let id = sources.add_file(Path::new("a.yaml"), text);
+        parse(&sources, id, &mut diagnostics).unwrap()
+    };
+    let (base, overlay) = (
+        tree("a: {x: 1, y: {z: 2}}\nb: 1\n"),
+        tree("a: {y: null, w: null}\nb: ~\n"),
+    );
+    let merged = merge(base, overlay);
+    // What the base does not have stays as it is written.
+    assert_eq!(merged.to_json(), json(r#"{"a":{"x":1,"w":null}}"#));
+    let argument = set_argument(&mut sources, "a=null").unwrap();
+    assert_eq!(merge(merged, argument).to_json(), json("{}"));
+}
+
+#[test]
 fn bad_arguments() {
     let cases = [
         ("nodes.trainer", "RL0106", "nodes.trainer"),

@@ -204,14 +204,21 @@ fn settings(schema: &Value, definitions: &Value) -> Vec<Setting> {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return Vec::new();
     };
-    let required: Vec<&str> = schema["required"]
+    // A required setting that had another name is required where that is not given.
+    let unless_old = schema["allOf"]
         .as_array()
         .into_iter()
         .flatten()
+        .map(|either| &either["else"]);
+    let required: Vec<&str> = std::iter::once(schema)
+        .chain(unless_old)
+        .filter_map(|schema| schema["required"].as_array())
+        .flatten()
         .filter_map(Value::as_str)
         .collect();
+    let current = properties.iter().filter(|(_, value)| value.get("deprecated").is_none());
     let one = |(key, value): (&String, &Value)| setting(key, value, required.contains(&key.as_str()), definitions);
-    properties.iter().map(one).collect()
+    current.map(one).collect()
 }
 
 /// A setting by its schema, and the definitions that this refers to.

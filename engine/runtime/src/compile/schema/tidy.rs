@@ -4,13 +4,23 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
+use super::super::renamed::{RENAMED, Renamed};
+
 /// Where a number or a switch may stand: `${NAME}` and nothing else.
 const REFERENCE: &str = "#/definitions/Reference";
 /// Where a text of a certain form may stand: a text with a `${NAME}` in it.
 pub const REFERENCE_IN_TEXT: &str = "#/definitions/ReferenceInText";
 
 /// Keys that describe a value instead of bounding it.
-const ANNOTATIONS: &[&str] = &["title", "description", "default", "examples"];
+const ANNOTATIONS: &[&str] = &[
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "deprecationMessage",
+    "doNotSuggest",
+];
 
 /// What makes a mapping a choice.
 static ONE_KEY: LazyLock<Value> = LazyLock::new(|| json!({ "minProperties": 1, "maxProperties": 1 }));
@@ -58,6 +68,42 @@ pub fn tidy(schema: &mut Value) {
     settings_of_choices(object);
     bare_default(object);
     unwrap_lines(object);
+    old_names(object);
+}
+
+/// Settings that had another name go on being known by it, and are marked for what they are.
+fn old_names(schema: &mut Map<String, Value>) {
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else {
+        return;
+    };
+    let found: Vec<&Renamed> = RENAMED
+        .iter()
+        .filter(|renamed| properties.contains_key(renamed.new) && !properties.contains_key(renamed.old))
+        .collect();
+    for renamed in &found {
+        let mut setting = properties[renamed.new].clone();
+        let message = format!("The old name of `{}`, and works as that does.", renamed.new);
+        if let Value::Object(setting) = &mut setting {
+            setting.insert("description".to_owned(), message.clone().into());
+            setting.insert("deprecated".to_owned(), true.into());
+            setting.insert("deprecationMessage".to_owned(), message.into());
+            setting.insert("doNotSuggest".to_owned(), true.into());
+        }
+        properties.insert(renamed.old.to_owned(), setting);
+    }
+    for renamed in found {
+        let Some(Value::Array(required)) = schema.get_mut("required") else {
+            continue;
+        };
+        let before = required.len();
+        required.retain(|name| name != renamed.new);
+        if required.len() < before {
+            let either = json!({ "if": { "required": [renamed.old] }, "else": { "required": [renamed.new] } });
+            if let Value::Array(all) = schema.entry("allOf").or_insert_with(|| json!([])) {
+                all.push(either);
+            }
+        }
+    }
 }
 
 /// The bounds that a whole number has by its type, which only Rust calls a format.

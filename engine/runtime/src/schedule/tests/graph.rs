@@ -21,7 +21,7 @@ const BACKWARDS: &str = "
   scored: { type: judger, inputs: { groups: answers }, judge: number }
   answers: { type: agent_loop, inputs: { prompts: prompts.prompts, engine: engine }, sampling: { max_new_tokens: 4 } }
   prompts: { type: sampler, dataset: { path: rows.jsonl }, samples_per_prompt: 4, max_prompt_tokens: 8 }
-  warm_up: { type: sft_trainer, inputs: { examples: lessons.examples }, pool: local, model: tiny, batch_size: 2, optimizer: { adamw: { lr: 0.1 } } }
+  warm_up: { type: sft_trainer, inputs: { examples: lessons.examples }, pool: local, model: tiny, examples_per_step: 2, optimizer: { adamw: { lr: 0.1 } } }
   lessons: { type: sampler, dataset: { path: lessons.jsonl } }
 ";
 
