@@ -51,8 +51,9 @@ lint: libtorch ## Clippy alone, warnings denied
 deny: $(or $(CARGO_DENY),target/tools/bin/cargo-deny) ## Check licences, bans and sources of dependencies (builds cargo-deny, 2 min, once)
 	$< check licenses bans sources
 
-generate: ## Write anew what is made from code: the schema, the reference pages, expected faults
+generate: ## Write anew what is made from code: the schema, the reference pages, expected faults and output
 	RLPIPE_WRITE=1 cargo test --release -p rlpipe-tests --test compile $(LOCKED)
+	RLPIPE_WRITE=1 cargo test --release -p rlpipe --test verbs $(LOCKED)
 
 target/tools/bin/cargo-deny:
 	cargo install --locked --root target/tools --no-default-features cargo-deny@$(CARGO_DENY_VERSION)

@@ -52,19 +52,25 @@ impl<'a> Schema<'a> {
         others.flat_map(|schema| own.with(schema).alternatives()).collect()
     }
 
-    /// Its keys with their schemas.
+    /// Its keys with their schemas; not the old names of keys, which decode as the new ones do.
     pub fn properties(self) -> impl Iterator<Item = (&'a str, Schema<'a>)> {
         let properties = self.own.get("properties").and_then(Value::as_object);
         properties
             .into_iter()
             .flatten()
+            .filter(|(_, schema)| schema.get("deprecated").is_none())
             .map(move |(key, schema)| (key.as_str(), self.with(schema)))
     }
 
     /// Whether a key must be given.
     pub fn requires(self, key: &str) -> bool {
-        let required = self.own.get("required").and_then(Value::as_array);
-        required.into_iter().flatten().any(|name| name == key)
+        // A key that had another name is required where that is not given.
+        let all = self.own.get("allOf").and_then(Value::as_array);
+        let unless_old = all.into_iter().flatten().filter_map(|schema| schema.get("else"));
+        let mut required = unless_old
+            .chain([self.own])
+            .filter_map(|schema| schema.get("required").and_then(Value::as_array));
+        required.any(|names| names.iter().any(|name| name == key))
     }
 
     /// Whether it is a mapping with exactly one of its keys.

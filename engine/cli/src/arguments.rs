@@ -25,10 +25,14 @@ pub enum Verb {
     Test(TestArguments),
     /// Look for all that would keep a pipeline from running here, and say how to mend it.
     Doctor(DoctorArguments),
+    /// Draw the graph of a pipeline.
+    Graph(GraphArguments),
+    /// Write a new pipeline.
+    Init(InitArguments),
     /// Fetch the models of a hub that a pipeline names, into the Hugging Face cache.
     Download(DownloadArguments),
-    /// Print the JSON Schema of pipeline files.
-    Schema,
+    /// Print the JSON Schema of pipeline files, of rows of data sets or of messages of plugins.
+    Schema(SchemaArguments),
     /// List the kinds of node, or describe one.
     Kinds {
         /// The kind to describe.
@@ -41,12 +45,20 @@ pub enum Verb {
         /// The code.
         code: String,
     },
+    /// Print a script that completes commands in a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual.
+    Man(ManArguments),
 }
 
 /// What makes up a pipeline.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineArguments {
-    /// The pipeline file (YAML or TOML), then overlays: maps merge, lists and scalars are replaced.
+    /// The pipeline file (YAML or TOML), then overlays: maps merge, lists and scalars are replaced, `null` takes a
+    /// key out, such as a node.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Sets one value, such as nodes.trainer.max_grad_norm=0.5; may be given often. The value is YAML.
@@ -80,9 +92,15 @@ pub struct ValidateArguments {
     /// Apply the fixes that faults come with, in the files.
     #[arg(long)]
     pub fix: bool,
-    /// Print the resolved pipeline: every default, absolute paths, no variables.
+    /// Print the resolved pipeline: every default, absolute paths, no variables, each value with where it comes from.
     #[arg(long)]
     pub print: bool,
+    /// Check each FILE as a pipeline of its own instead of as overlays of the first.
+    #[arg(long, conflicts_with_all = ["print", "watch"])]
+    pub each: bool,
+    /// Check again whenever a file changes, until Ctrl-C; with `--data`, the data sets too.
+    #[arg(long, conflicts_with_all = ["print", "fix"])]
+    pub watch: bool,
 }
 
 /// Arguments of `plan`.
@@ -90,9 +108,75 @@ pub struct ValidateArguments {
 pub struct PlanArguments {
     #[command(flatten)]
     pub pipeline: PipelineArguments,
-    /// Print the plan as JSON.
+    /// How the plan is shown.
+    #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
+    pub format: PlanFormat,
+}
+
+/// How a plan is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanFormat {
+    /// For people.
+    Text,
+    /// For programs: the plan, references to state, processes, and the origin of each value.
+    Json,
+}
+
+/// Arguments of `graph`.
+#[derive(Debug, Args)]
+pub struct GraphArguments {
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    /// How the graph is drawn.
+    #[arg(long, value_enum, default_value_t = GraphFormat::Text)]
+    pub format: GraphFormat,
+}
+
+/// How a graph is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GraphFormat {
+    /// In the terminal; as a list where it is too wide for that.
+    Text,
+    /// As Mermaid, which GitHub and many editors draw.
+    Mermaid,
+    /// As DOT, for Graphviz.
+    Dot,
+}
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct InitArguments {
+    /// What the pipeline begins as; `--list` says what there is.
+    #[arg(default_value = "quickstart")]
+    pub template: String,
+    /// The file to write, YAML or TOML by its name. Left out, the template's name with `.yaml`.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// List the templates.
     #[arg(long)]
-    pub json: bool,
+    pub list: bool,
+}
+
+/// Arguments of `schema`.
+#[derive(Debug, Args)]
+pub struct SchemaArguments {
+    /// That of a row of a data set.
+    #[arg(long, conflicts_with = "plugin")]
+    pub row: bool,
+    /// That of messages between rlpipe and programs that judge.
+    #[arg(long)]
+    pub plugin: bool,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct ManArguments {
+    /// Write a page for each verb into this folder, such as ~/.local/share/man/man1, instead of printing the first.
+    #[arg(long, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
+    /// Print the whole manual as Markdown.
+    #[arg(long, conflicts_with = "output")]
+    pub markdown: bool,
 }
 
 /// Arguments of `test`.
@@ -176,6 +260,9 @@ pub struct RunArguments {
     /// Check everything and print the plan, but start nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// How faults are shown.
+    #[arg(long, value_enum, default_value_t = Format::Full)]
+    pub format: Format,
     /// How the run is shown.
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,

@@ -11,7 +11,7 @@ use rlpipe_core::data::Seed;
 use rlpipe_core::services::{
     CommandJudge, Engine, JudgeCommand, Learner, Rows, SavedFile, ServiceError, Services, Tokenizer,
 };
-use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_program};
+use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_log, worker_program};
 use rlpipe_runtime::compile::{Data, Dtype, HubCache, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
@@ -109,7 +109,7 @@ impl Fleet {
             program: worker_program()?,
             endpoint: self._hub.endpoint().to_owned(),
             environment: vec![(TOKEN_VARIABLE.to_owned(), self._hub.token().to_owned())],
-            log: folder.logs().join(format!("worker-{}.log", planned.rank)),
+            log: folder.logs().join(worker_log(planned.rank)),
             cpus: pool.cpus_per_worker.get(),
             accelerator: pool.accelerator,
         };

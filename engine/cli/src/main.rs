@@ -6,10 +6,13 @@ mod doctor;
 #[cfg(feature = "download")]
 mod download;
 mod explain;
+mod fix;
 mod fleet;
+mod graph;
+mod init;
 mod kinds;
-mod liveness;
 mod lsp;
+mod manual;
 mod output;
 mod plan;
 mod programs;
@@ -19,6 +22,7 @@ mod schema;
 mod summary;
 mod test;
 mod validate;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -48,6 +52,8 @@ fn main() -> ExitCode {
         Verb::Plan(arguments) => plan::plan(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Test(arguments) => test::test(&arguments),
+        Verb::Graph(arguments) => graph::graph(&arguments),
+        Verb::Init(arguments) => init::init(&arguments),
         #[cfg(feature = "download")]
         Verb::Download(arguments) => download::download(&arguments),
         #[cfg(not(feature = "download"))]
@@ -55,10 +61,12 @@ fn main() -> ExitCode {
             "this build cannot download: build it with the feature `download`, or copy the model's folder from the Hugging \
              Face cache of a machine that has it"
         )),
-        Verb::Schema => schema::schema(),
         Verb::Lsp => lsp::lsp(),
+        Verb::Schema(arguments) => schema::schema(&arguments),
         Verb::Kinds { name } => kinds::kinds(name.as_deref()),
         Verb::Explain { code } => explain::explain(&code),
+        Verb::Completions { shell } => manual::completions(shell),
+        Verb::Man(arguments) => manual::manual(&arguments),
     };
     result.unwrap_or_else(|error| {
         output::error(&format!("error: {}\n", text_of(&error)));

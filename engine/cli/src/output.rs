@@ -18,7 +18,25 @@ pub fn error(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Whether faults are shown in colour: on a terminal, unless `NO_COLOR` is set.
+/// Whether faults are shown in colour: on a terminal, unless `NO_COLOR` is set; elsewhere where `CLICOLOR_FORCE` is.
 pub fn color() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0");
+    let is_plain = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    !is_set("NO_COLOR") && (is_forced || (std::io::stderr().is_terminal() && !is_plain))
+}
+
+/// Characters in a line of the terminal: `COLUMNS`, or what the terminal says; elsewhere a wide page.
+pub fn width() -> usize {
+    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    said.or_else(terminal_width).unwrap_or(160)
+}
+
+fn terminal_width() -> Option<usize> {
+    // SAFETY: an all-zero `winsize` is valid, and `ioctl` writes into nothing else.
+    let size = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        (libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) == 0).then_some(size)
+    };
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }

@@ -15,7 +15,7 @@ use rlpipe_stages::KINDS;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::arguments::{Format, RunArguments};
+use crate::arguments::RunArguments;
 use crate::data::{ReadingProgress, tally_line};
 use crate::fleet::Fleet;
 use crate::programs::dry_caller;
@@ -60,7 +60,7 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Result<Data> {
 pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let mut outcome = compiled(&arguments.pipeline)?;
     let data = outside(&mut outcome, true, true)?;
-    show(&outcome, Format::Full)?;
+    show(&outcome, arguments.format)?;
     if outcome.diagnostics.has_errors() {
         return Ok(ExitCode::from(FAULTY));
     }
@@ -81,7 +81,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
         output::error(&tally_line(tally));
     }
     if arguments.dry_run {
-        output::print(&crate::plan::text(&plan)?)?;
+        output::print(&crate::plan::text(&plan, pipeline, &outcome.sources)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -3,14 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use rlpipe_core::diagnostic::{Fix, apply_fixes, render_concise, render_full, render_github, render_json};
-use rlpipe_core::document::{Format as SourceFormat, to_yaml};
+use rlpipe_core::diagnostic::{render_concise, render_full, render_github, render_json};
 use rlpipe_runtime::compile::{Outcome, Request, compile, read_file, short_forms};
-use rlpipe_runtime::plan::resolved;
+use rlpipe_runtime::plan::{annotated, resolved};
 use rlpipe_stages::KINDS;
+use serde_json::Value;
 
 use crate::arguments::{Format, PipelineArguments, ValidateArguments};
 use crate::data::tally_line;
+use crate::fix::fix;
+use crate::watch::watch;
 use crate::{FAULTY, output};
 
 /// Compiles what the arguments name.
@@ -52,33 +54,82 @@ pub fn show(outcome: &Outcome, format: Format) -> Result<()> {
 
 /// Checks, shows, and says whether all is well.
 pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
-    let mut outcome = compiled(&arguments.pipeline)?;
-    if arguments.fix {
-        let applied = fix(&outcome)?;
-        if applied > 0 {
-            let fixes = if applied == 1 { "fix" } else { "fixes" };
-            output::error(&format!("applied {applied} {fixes}\n"));
-            outcome = compiled(&arguments.pipeline)?;
-        }
+    if arguments.watch {
+        return watch(arguments);
     }
-    let data = crate::run::outside(&mut outcome, arguments.data, arguments.environment)?;
-    show(&outcome, arguments.format)?;
-    if arguments.format == Format::Full && !arguments.print {
+    if arguments.each {
+        return each(arguments);
+    }
+    let mut outcome = compiled_or_fixed(arguments, &arguments.pipeline)?;
+    let is_valid = outside_and_show(&mut outcome, arguments)?;
+    if let (true, true, Some(pipeline)) = (is_valid, arguments.print, &outcome.pipeline)
+        && let Some(resolved) = resolved(pipeline)
+    {
+        output::print(&annotated(pipeline, &outcome.sources, &resolved))?;
+    }
+    Ok(exit_code(is_valid))
+}
+
+/// Each file as a pipeline of its own.
+fn each(arguments: &ValidateArguments) -> Result<ExitCode> {
+    let (mut faulty, mut all) = (0, Vec::new());
+    for file in &arguments.pipeline.files {
+        let alone = PipelineArguments {
+            files: vec![file.clone()],
+            ..arguments.pipeline.clone()
+        };
+        let mut outcome = compiled_or_fixed(arguments, &alone)?;
+        let is_valid = if arguments.format == Format::Json {
+            // One array for all of them.
+            crate::run::outside(&mut outcome, arguments.data, arguments.environment)?;
+            let shown: Vec<Value> = serde_json::from_str(&render_json(&outcome.diagnostics, &outcome.sources))?;
+            all.extend(shown);
+            !outcome.diagnostics.has_errors()
+        } else {
+            outside_and_show(&mut outcome, arguments)?
+        };
+        faulty += usize::from(!is_valid);
+    }
+    if arguments.format == Format::Json {
+        output::print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
+    } else {
+        let valid = arguments.pipeline.files.len() - faulty;
+        output::error(&format!("{valid} valid, {faulty} with faults\n"));
+    }
+    Ok(exit_code(faulty == 0))
+}
+
+fn compiled_or_fixed(arguments: &ValidateArguments, pipeline: &PipelineArguments) -> Result<Outcome> {
+    if arguments.fix {
+        fix(&|| compiled(pipeline))
+    } else {
+        compiled(pipeline)
+    }
+}
+
+fn exit_code(is_valid: bool) -> ExitCode {
+    if is_valid {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAULTY)
+    }
+}
+
+/// The passes that were asked for besides, then all that was found; whether the pipeline is valid.
+pub fn outside_and_show(outcome: &mut Outcome, arguments: &ValidateArguments) -> Result<bool> {
+    let data = crate::run::outside(outcome, arguments.data, arguments.environment)?;
+    show(outcome, arguments.format)?;
+    let for_people = arguments.format == Format::Full && !arguments.print;
+    if for_people {
         for tally in &data.tallies {
             output::error(&tally_line(tally));
         }
     }
-    if outcome.diagnostics.has_errors() {
-        return Ok(ExitCode::from(FAULTY));
-    }
-    let Some(pipeline) = &outcome.pipeline else {
-        return Ok(ExitCode::from(FAULTY));
+    let pipeline = outcome.pipeline.as_ref();
+    let Some(pipeline) = pipeline.filter(|_| !outcome.diagnostics.has_errors()) else {
+        return Ok(false);
     };
-    if arguments.print {
-        if let Some(resolved) = resolved(pipeline) {
-            output::print(&to_yaml(&resolved))?;
-        }
-    } else if arguments.format == Format::Full {
+    if for_people {
         let live = pipeline.nodes.iter().filter(|node| node.live).count();
         let name = pipeline.name.as_deref().unwrap_or_default();
         let more = match (arguments.data, arguments.environment) {
@@ -89,28 +140,5 @@ pub fn validate(arguments: &ValidateArguments) -> Result<ExitCode> {
         };
         output::error(&format!("`{name}` is valid: {live} nodes checked{more}\n"));
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Writes the fixes into the files; how many.
-fn fix(outcome: &Outcome) -> Result<usize> {
-    let mut applied = 0;
-    for (id, source) in outcome.sources.iter() {
-        if !matches!(source.format, SourceFormat::Yaml | SourceFormat::Toml) {
-            continue;
-        }
-        let fixes: Vec<&Fix> = outcome
-            .diagnostics
-            .iter()
-            .filter_map(|diagnostic| diagnostic.fix.as_ref())
-            .filter(|fix| fix.range.source == id)
-            .collect();
-        if fixes.is_empty() {
-            continue;
-        }
-        let text = apply_fixes(&source.text, &fixes);
-        std::fs::write(&source.name, text).with_context(|| format!("cannot write `{}`", source.name))?;
-        applied += fixes.len();
-    }
-    Ok(applied)
+    Ok(true)
 }

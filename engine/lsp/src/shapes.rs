@@ -96,7 +96,12 @@ impl Shapes {
         for schema in schemas {
             let required: Vec<&str> = strings(&schema["required"]);
             let properties = schema.get("properties").and_then(Value::as_object);
-            for (key, value) in properties.into_iter().flatten() {
+            // Old names of settings work, and are not offered.
+            let current = properties
+                .into_iter()
+                .flatten()
+                .filter(|(_, value)| value.get("deprecated").is_none());
+            for (key, value) in current {
                 if !found.iter().any(|setting| setting.key == *key) {
                     let required = required.contains(&key.as_str());
                     found.push(setting_of_schema(key, value, required, self.definitions()));

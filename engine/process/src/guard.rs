@@ -23,6 +23,9 @@ done
 for group in $groups; do kill -s KILL -- "-$group"; done
 "#;
 
+/// The guard's program and its arguments.
+pub const GUARD_COMMAND: (&str, [&str; 2]) = ("/bin/sh", ["-c", SCRIPT]);
+
 /// A guard; clones are the same one. It ends with the last of them.
 #[derive(Debug, Clone)]
 pub struct Guard(Arc<Mutex<Shell>>);
@@ -36,8 +39,9 @@ struct Shell {
 
 impl Guard {
     pub fn start() -> io::Result<Self> {
-        let mut child = Command::new("/bin/sh")
-            .args(["-c", SCRIPT])
+        let (program, arguments) = GUARD_COMMAND;
+        let mut child = Command::new(program)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

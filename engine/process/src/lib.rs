@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 pub use exit::Exit;
+pub use guard::GUARD_COMMAND;
 use guard::Guard;
 
 /// A command to start, and where its child goes.

@@ -19,7 +19,7 @@ use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::Worker;
-use crate::socket_folder::{SOCKET, SocketFolder};
+use crate::socket_folder::{PREFIX, SOCKET, SocketFolder};
 use crate::worker::Outbound;
 
 /// What fits into the address of a unix socket on Linux, less the final zero.
@@ -84,6 +84,15 @@ pub struct Hub {
     folder: SocketFolder,
 }
 
+/// What workers dial where the folder of the socket, below this one, ends in `random`.
+pub fn endpoint_below(parent: &Path, random: &str) -> String {
+    endpoint_of(&parent.join(format!("{PREFIX}{random}")).join(SOCKET))
+}
+
+fn endpoint_of(socket: &Path) -> String {
+    format!("unix:{}", socket.display())
+}
+
 impl Hub {
     /// Listens on a socket in a fresh folder, open to this user only, below the system's temporary folder.
     pub async fn listen() -> Result<Self, HubError> {
@@ -119,7 +128,7 @@ impl Hub {
             }
         });
         Ok(Self {
-            endpoint: format!("unix:{}", path.display()),
+            endpoint: endpoint_of(&path),
             token,
             workers,
             server,

@@ -12,8 +12,8 @@ mod socket_folder;
 mod torch;
 mod worker;
 
-pub use command::{CommandPool, PoolSettings, try_command};
-pub use hub::{Hub, HubError};
+pub use command::{CommandPool, PoolSettings, log_name, passed_on, sign, try_command};
+pub use hub::{Hub, HubError, endpoint_below};
 pub use rlpipe_wire::TOKEN_VARIABLE;
 pub use torch::{TorchEngine, TorchLearner};
 pub use worker::{EngineSpec, LoadRequest, Loaded, PendingCommand, Worker};

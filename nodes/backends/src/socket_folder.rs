@@ -11,7 +11,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// What such folders are called.
-const PREFIX: &str = "rlpipe-";
+pub const PREFIX: &str = "rlpipe-";
 /// The socket.
 pub const SOCKET: &str = "driver";
 /// Locked for as long as the driver lives.

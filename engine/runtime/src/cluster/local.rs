@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use rlpipe_process::{Exit, Process, Spawner};
 use tokio::process::Command;
 
-use super::{ACCELERATOR_VARIABLE, Cluster, ClusterError, RANK_VARIABLE, WorkerProcess, WorkerSpec, report};
+use super::{Cluster, ClusterError, WorkerProcess, WorkerSpec, report, worker_environment};
 
 /// Of a log, what an error shows.
 const TAIL_LINES: usize = 20;
@@ -73,11 +73,7 @@ fn command_of(spec: &WorkerSpec, log: File) -> io::Result<Command> {
     let mut command = Command::new(&spec.program);
     command
         .arg(&spec.endpoint)
-        .env("OMP_NUM_THREADS", spec.cpus.to_string())
-        .env("MKL_DYNAMIC", "FALSE")
-        .env("GOMP_SPINCOUNT", "1000")
-        .env(RANK_VARIABLE, spec.rank.to_string())
-        .env(ACCELERATOR_VARIABLE, spec.accelerator.name())
+        .envs(worker_environment(spec.rank, spec.accelerator, spec.cpus))
         .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

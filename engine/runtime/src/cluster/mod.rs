@@ -20,7 +20,7 @@ pub const ACCELERATOR_VARIABLE: &str = "RLPIPE_ACCELERATOR";
 /// Environment variable that tells a worker its rank.
 pub const RANK_VARIABLE: &str = "RLPIPE_RANK";
 /// The worker program, beside the driver's.
-const WORKER_NAME: &str = "rlpipe-worker";
+pub const WORKER_NAME: &str = "rlpipe-worker";
 
 /// One worker to start, as `PROGRAM ENDPOINT`; the rest is in its environment.
 ///
@@ -43,6 +43,22 @@ pub struct WorkerSpec {
     pub cpus: u32,
     /// What it computes on.
     pub accelerator: Accelerator,
+}
+
+/// What a worker's environment has beside the driver's own and `WorkerSpec::environment`.
+pub fn worker_environment(rank: u32, accelerator: Accelerator, cpus: u32) -> [(&'static str, String); 5] {
+    [
+        ("OMP_NUM_THREADS", cpus.to_string()),
+        ("MKL_DYNAMIC", "FALSE".to_owned()),
+        ("GOMP_SPINCOUNT", "1000".to_owned()),
+        (RANK_VARIABLE, rank.to_string()),
+        (ACCELERATOR_VARIABLE, accelerator.name().to_owned()),
+    ]
+}
+
+/// The log of a worker, in the run's folder of logs.
+pub fn worker_log(rank: u32) -> String {
+    format!("worker-{rank}.log")
 }
 
 /// A worker could not be started.

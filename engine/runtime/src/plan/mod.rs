@@ -2,6 +2,7 @@
 
 mod batch;
 mod derive;
+mod origins;
 mod resolved;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::hash::sha256;
 
 use batch::batch_table;
 use derive::{clocks, in_order, planned_node, workers};
+pub use origins::{Origin, ValueFrom, annotated, origins};
 pub use resolved::resolved;
 
 /// A checked pipeline, ready to run.

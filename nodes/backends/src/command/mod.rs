@@ -15,8 +15,9 @@ use rlpipe_core::services::JudgeCommand;
 use rlpipe_process::Spawner;
 
 use log::Log;
-pub use pool::{CommandPool, PoolSettings};
+pub use pool::{CommandPool, PoolSettings, log_name};
 use program::Program;
+pub use program::{passed_on, sign};
 
 /// Starts a program as a run would, lets it judge a sample, and ends it.
 pub async fn try_command(command: &JudgeCommand, node: &str, seed: u64, sample: Option<Sample>) -> Tried {

@@ -134,7 +134,7 @@ pub fn start_message(command: &JudgeCommand, node: &str, seed: u64) -> Start {
 }
 
 /// Such as `judge-scored-0.log`; of a judge within another, with its name in it.
-fn log_name(node: &str, keys: &[String], number: u32) -> String {
+pub fn log_name(node: &str, keys: &[String], number: u32) -> String {
     let inner = keys.iter().filter(|key| !matches!(key.as_str(), "judge" | "command"));
     let names: Vec<&str> = std::iter::once(node).chain(inner.map(String::as_str)).collect();
     let plain = |character: char| match character {
@@ -263,7 +263,7 @@ struct Slot {
 
 impl Slot {
     async fn run(mut self) {
-        let limit = self.command.batch_size as usize;
+        let limit = self.command.samples_per_message as usize;
         let mut program = None;
         loop {
             let Some(running) = self.running(&mut program).await else {

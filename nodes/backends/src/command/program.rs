@@ -265,19 +265,26 @@ async fn read_line(output: &mut BufReader<ChildStdout>, line: &mut Vec<u8>) -> R
     }
 }
 
+/// The variable by which a program knows that it is not started by hand, and its value.
+pub fn sign() -> (&'static str, String) {
+    ("RLPIPE_PLUGIN", PROTOCOL.to_string())
+}
+
+/// Names of the variables that a program is given as the driver has them, where they are set.
+pub fn passed_on(command: &JudgeCommand) -> impl Iterator<Item = &str> {
+    let named = command.environment.iter().map(String::as_str);
+    ENVIRONMENT.iter().copied().chain(named)
+}
+
 fn command_of(command: &JudgeCommand) -> Command {
     let (program, arguments) = command
         .run
         .split_first()
         .map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let mut process = Command::new(program);
-    // By the variable a program knows that it is not started by hand.
-    process
-        .args(arguments)
-        .env_clear()
-        .env("RLPIPE_PLUGIN", PROTOCOL.to_string());
-    let named = command.environment.iter().map(String::as_str);
-    for name in ENVIRONMENT.iter().copied().chain(named) {
+    let (name, value) = sign();
+    process.args(arguments).env_clear().env(name, value);
+    for name in passed_on(command) {
         if let Some(value) = std::env::var_os(name) {
             process.env(name, value);
         }
