@@ -6,6 +6,7 @@ mod dependencies;
 mod documents;
 mod generated;
 mod keys;
+mod memory;
 mod plugin;
 mod properties;
 mod reference;

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rlpipe_core::data::repeats;
 use rlpipe_tests::project;
 use tempfile::TempDir;
 
@@ -382,12 +383,18 @@ impl Record {
     }
 }
 
-/// A row of metrics without times, its numbers as they are written. Names and numbers have no comma in them.
+/// A row of metrics without what the machine was measured to take, its numbers as they are written. Names and numbers have no comma in them.
 fn untimed(line: &str) -> String {
     let inside = line.trim_start_matches('{').trim_end_matches('}');
-    let kept = inside
-        .split(',')
-        .filter(|field| !field.starts_with("\"time/") && !field.starts_with("\"throughput/"));
+    let name = |field: &str| {
+        field
+            .trim_start_matches('"')
+            .split('"')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let kept = inside.split(',').filter(|field| repeats(&name(field)));
     format!("{{{}}}", kept.collect::<Vec<_>>().join(","))
 }
 

@@ -8,4 +8,5 @@ mod determinism;
 mod harness;
 mod hub;
 mod judges;
+mod memory;
 mod refusals;

@@ -215,6 +215,7 @@ impl Case {
         };
         Machine {
             nvidia_card: false,
+            card_memory: None,
             cores: 4,
             memory: Some(ByteSize(16 << 30)),
             bfloat16: false,

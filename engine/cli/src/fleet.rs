@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TOKEN_VARIABLE, TorchEngine, TorchLearner, Worker};
 use rlpipe_core::data::Seed;
 use rlpipe_core::services::{
-    CommandJudge, Engine, JudgeCommand, Learner, Rows, SavedFile, ServiceError, Services, Tokenizer,
+    CommandJudge, Engine, JudgeCommand, Learner, MemoryPeak, Rows, SavedFile, ServiceError, Services, Tokenizer,
 };
 use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_log, worker_program};
 use rlpipe_runtime::compile::{Data, Dtype, HubCache, init_model, model_folder};
@@ -342,6 +342,14 @@ impl WorkerState for Fleet {
             worker.restore(folder).await?;
         }
         Ok(())
+    }
+
+    async fn memory_peaks(&self) -> Result<BTreeMap<u32, MemoryPeak>, ServiceError> {
+        let mut peaks = BTreeMap::new();
+        for worker in self.distinct() {
+            peaks.insert(worker.rank(), worker.memory_peak().await?);
+        }
+        Ok(peaks)
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use rlpipe_core::document::to_yaml;
-use rlpipe_runtime::compile::{Data, HubCache, Outcome, check_world, load_data, steps_of_epochs, try_programs};
+use rlpipe_runtime::compile::{
+    Data, HubCache, Machine, Outcome, check_world, load_data, steps_of_epochs, try_programs, worker_memory,
+};
 use rlpipe_runtime::plan::{Plan, resolved};
 use rlpipe_runtime::run::{Checkpoint, Identity, RunError, RunFolder, compatible, differences, write_atomic};
 use rlpipe_runtime::schedule::{Ended, Event, Phase, Reporter, Run, RunFailure, Setup, State, Stop};
@@ -72,6 +74,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let (Some(mut plan), Some(resolved)) = (Plan::of(pipeline), resolved(pipeline)) else {
         return Ok(ExitCode::from(FAULTY));
     };
+    plan.memory = worker_memory(pipeline, Some(&Machine::this()));
     if let Some(epochs) = plan.run.total_epochs {
         let steps = steps_of_epochs(pipeline, &data, epochs.get().into());
         plan.total_steps =
@@ -178,6 +181,7 @@ async fn execute(
     write_atomic(&place.join("resolved.yaml"), to_yaml(resolved).as_bytes())?;
     write_atomic(&place.join("plan.json"), &serde_json::to_vec_pretty(&plan)?)?;
 
+    let memory = plan.memory.clone();
     let fresh = start.checkpoint.is_none();
     let model_folder = fleet.trained_folder(&plan)?;
     let setup = Setup {
@@ -208,12 +212,12 @@ async fn execute(
                 format!("{{\"step\": {total}}}\n").as_bytes(),
             )?;
             fleet.shutdown().await;
-            output::error(&summary(&place, total)?);
+            output::error(&summary(&place, total, &memory)?);
             Ok(ExitCode::SUCCESS)
         }
         Ok(Ended::Stopped { step }) => {
             fleet.shutdown().await;
-            output::error(&summary(&place, total)?);
+            output::error(&summary(&place, total, &memory)?);
             output::error(&format!(
                 "stopped after step {step} of {total}; `--resume` goes on from here\n"
             ));

@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
+use rlpipe_runtime::compile::{MemoryDevice, WorkerMemory};
 use rlpipe_runtime::run::{MetricsFile, MetricsRow};
 
+use crate::plan::memory::gib;
+
 /// Accuracy before and after, time, and where things are.
-pub fn summary(folder: &Path, total: u64) -> Result<String> {
+pub fn summary(folder: &Path, total: u64, memory: &[WorkerMemory]) -> Result<String> {
     let rows = MetricsFile::read(&folder.join("metrics.jsonl"))?;
     let mut out = String::new();
     let last = rows.last().map_or(0, |row| row.step);
@@ -42,6 +45,7 @@ pub fn summary(folder: &Path, total: u64) -> Result<String> {
         }
         [] => {}
     }
+    out.extend(memory.iter().filter_map(|worker| measured(worker, &rows)));
     let _ = writeln!(out, "  metrics      {}", folder.join("metrics.jsonl").display());
     let _ = writeln!(out, "  rollouts     {}", folder.join("rollouts").display());
     if let Some((_, export)) = newest(&folder.join("hf")) {
@@ -51,6 +55,21 @@ pub fn summary(folder: &Path, total: u64) -> Result<String> {
         let _ = writeln!(out, "  checkpoint   {}", checkpoint.display());
     }
     Ok(out)
+}
+
+/// What a worker took of memory, beside what the plan says.
+fn measured(worker: &WorkerMemory, rows: &[MetricsRow]) -> Option<String> {
+    let place = match worker.device {
+        MemoryDevice::Host => "host",
+        MemoryDevice::Accelerator => "accelerator",
+    };
+    let name = format!("memory/worker-{}/{place}_peak_gib", worker.rank);
+    let most = rows.iter().filter_map(|row| row.metrics.get(&name)).reduce(f64::max)?;
+    let planned = worker.peak().map_or_else(
+        || "not known before".to_owned(),
+        |(phase, bytes)| format!("planned for {} in `{}`", gib(bytes), phase.name()),
+    );
+    Some(format!("  {name}  {most:.3} GiB, {planned}\n"))
 }
 
 fn evaluated(rows: &[MetricsRow]) -> Vec<String> {

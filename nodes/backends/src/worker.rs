@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use prost::Message as _;
-use rlpipe_core::services::{SavedFile, ServiceError};
+use rlpipe_core::services::{MemoryPeak, SavedFile, ServiceError};
 use rlpipe_wire::MESSAGE_LIMIT_BYTES;
 use rlpipe_wire::v1::{self, FromWorker, Hello, ToWorker, from_worker::Event, to_worker::Command};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -173,6 +173,20 @@ impl Worker {
             folder: convert::path_to_wire(folder)?,
         }))
         .await
+    }
+
+    /// What it has taken of memory at most.
+    pub async fn memory_peak(&self) -> Result<MemoryPeak, ServiceError> {
+        match self.call(Command::Memory(v1::Memory {})).await? {
+            Event::MemoryPeak(v1::MemoryPeak {
+                host_bytes,
+                accelerator_bytes,
+            }) => Ok(MemoryPeak {
+                host_bytes,
+                accelerator_bytes,
+            }),
+            other => Err(self.mismatch("memory", &other)),
+        }
     }
 
     /// Asks it to end. Its stream is closed when it has agreed.
@@ -362,6 +376,7 @@ fn name_of(command: &Command) -> &'static str {
         Command::Save(_) => "save",
         Command::Restore(_) => "restore",
         Command::Export(_) => "export",
+        Command::Memory(_) => "memory",
         Command::Shutdown(_) => "shutdown",
     }
 }
@@ -377,5 +392,6 @@ fn event_name(event: &Event) -> &'static str {
         Event::PackTrained(_) => "pack_trained",
         Event::OptimizerStepped(_) => "optimizer_stepped",
         Event::Saved(_) => "saved",
+        Event::MemoryPeak(_) => "memory_peak",
     }
 }

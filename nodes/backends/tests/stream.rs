@@ -106,6 +106,8 @@ async fn the_commands_of_a_workers_life_cross_whole() {
         dtype: "float32".into(),
     };
     assert_eq!(worker.load(&load).await.unwrap(), expected);
+    let peak = worker.memory_peak().await.unwrap();
+    assert_eq!((peak.host_bytes, peak.accelerator_bytes), (5 << 30, 7 << 30));
     let files = worker.save("/run/step-1".as_ref()).await.unwrap();
     assert_eq!(
         (files[0].name.as_str(), files[0].bytes, files[0].sha256.as_str()),
@@ -132,6 +134,7 @@ async fn the_commands_of_a_workers_life_cross_whole() {
     let folder = || "/run/step-1".to_owned();
     let asked = [
         Command::Load(load),
+        Command::Memory(v1::Memory {}),
         Command::Save(v1::Save { folder: folder() }),
         Command::Restore(v1::Restore { folder: folder() }),
         Command::Shutdown(v1::Shutdown {}),

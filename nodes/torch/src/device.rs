@@ -56,8 +56,8 @@ pub fn settle_threads() {
     tch::set_num_interop_threads(1);
 }
 
-/// Free memory of the device in bytes; none for a CPU or when CUDA does not say.
-pub fn free_bytes(device: Device) -> Option<u64> {
+/// Memory of the device in bytes, free and in all; none for a CPU or when CUDA does not say.
+pub fn memory_bytes(device: Device) -> Option<(u64, u64)> {
     if !device.is_cuda() {
         return None;
     }
@@ -69,7 +69,7 @@ pub fn free_bytes(device: Device) -> Option<u64> {
         }
         let query: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int = std::mem::transmute(symbol);
         let (mut free, mut total) = (0, 0);
-        (query(&mut free, &mut total) == 0).then_some(free as u64)
+        (query(&mut free, &mut total) == 0).then_some((free as u64, total as u64))
     }
 }
 

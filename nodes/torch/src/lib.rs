@@ -7,6 +7,7 @@
 pub mod device;
 pub mod error;
 pub mod generate;
+mod memory;
 pub mod model;
 pub mod policy;
 pub mod rng;

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::device::Accelerator;
 use crate::error::caught;
+use crate::memory::Peak;
 use crate::policy::Policy;
 use crate::weights::Written;
 use crate::{Error, Result, fail, store};
@@ -24,6 +25,7 @@ use crate::{Error, Result, fail, store};
 pub struct Worker {
     accelerator: Accelerator,
     policies: BTreeMap<String, Policy>,
+    peak: Peak,
 }
 
 /// Runs commands until Shutdown or until the sender is gone.
@@ -55,6 +57,7 @@ impl Worker {
         Self {
             accelerator,
             policies: BTreeMap::new(),
+            peak: Peak::default(),
         }
     }
 
@@ -94,11 +97,16 @@ impl Worker {
                 answers.extend(accepted.err().map(|error| (id, failed(error))));
             } else {
                 answers.push((id, caught(|| self.execute(command)).unwrap_or_else(failed)));
+                self.peak.look(self.accelerator.device);
             }
         }
         for policy in self.policies.values_mut().filter(|policy| policy.is_generating()) {
             match caught(|| policy.advance()) {
                 Ok(finished) => {
+                    // Not after every block: what was asked of the card stays with the allocator.
+                    if !finished.is_empty() {
+                        self.peak.look(self.accelerator.device);
+                    }
                     let event = |result: Result<_>| result.map_or_else(failed, Event::Generated);
                     answers.extend(finished.into_iter().map(|(id, result)| (id, event(result))));
                 }
@@ -175,6 +183,7 @@ impl Worker {
                 store::restore(Path::new(&command.folder), &mut self.policies)?;
                 Ok(done)
             }
+            Some(Command::Memory(_)) => Ok(Event::MemoryPeak(self.peak.report())),
             Some(Command::Export(command)) => Ok(saved(vec![
                 self.policy(&command.model)?
                     .export(Path::new(&command.folder), &command.dtype)?,

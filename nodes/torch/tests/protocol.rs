@@ -223,6 +223,13 @@ async fn a_run_from_load_to_shutdown() {
         Event::Done(v1::Done {})
     );
 
+    let Event::MemoryPeak(peak) = session.ask(Command::Memory(v1::Memory {})).await else {
+        panic!()
+    };
+    // The program itself takes more than this, and a model of a few thousand parameters far less than that.
+    assert!((50 << 20..4 << 30).contains(&peak.host_bytes), "{peak:?}");
+    assert_eq!(peak.accelerator_bytes, 0);
+
     let Event::Saved(files) = session
         .ask(Command::Save(v1::Save {
             folder: text(saved.path()),

@@ -103,6 +103,14 @@ pub fn mends(looked: &Looked<'_>, diagnostic: &Diagnostic) -> Vec<String> {
             looked.machine.cores
         ))],
         "RL1105" => vec!["make build".to_owned()],
+        // Each note that begins so has a setting with which everything fits.
+        "RL0705" | "RL1133" => {
+            let settings = diagnostic
+                .notes
+                .iter()
+                .filter_map(|note| note.strip_prefix("it fits with `"));
+            settings.map(|setting| run(setting.trim_end_matches('`'))).collect()
+        }
         "RL1106" => vec![
             "free -h".to_owned(),
             run(&format!("--set pools.{}.host_memory_per_worker=null", name(0))),

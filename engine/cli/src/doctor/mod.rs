@@ -74,7 +74,7 @@ impl Topic {
             "RL1102" | "RL1009" => Self::Data,
             "RL1101" | "RL1104" => Self::Resources,
             "RL1105" => Self::Worker,
-            "RL1106" => Self::Memory,
+            "RL0705" | "RL1106" | "RL1133" => Self::Memory,
             "RL1131" => Self::Disk,
             "RL1132" => Self::Output,
             "RL1103" | "RL1107" | "RL1108" | "RL1109" | "RL1110" => Self::Models,

@@ -1,6 +1,7 @@
 //! `rlpipe plan`: what a run would do. Each section is a file.
 
 mod liveness;
+pub mod memory;
 mod origins;
 mod placement;
 mod processes;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use rlpipe_core::document::Sources;
-use rlpipe_runtime::compile::{Pipeline, shown_path};
+use rlpipe_runtime::compile::{Machine, Pipeline, shown_path, worker_memory};
 use rlpipe_runtime::plan::{Edge, Origin, Plan, origins, resolved};
 use serde::Serialize;
 
@@ -37,9 +38,10 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     show(&outcome, Format::Full)?;
     let pipeline = outcome.pipeline.as_ref();
     let pipeline = pipeline.filter(|_| !outcome.diagnostics.has_errors());
-    let Some((pipeline, plan)) = pipeline.and_then(|pipeline| Some((pipeline, Plan::of(pipeline)?))) else {
+    let Some((pipeline, mut plan)) = pipeline.and_then(|pipeline| Some((pipeline, Plan::of(pipeline)?))) else {
         return Ok(ExitCode::from(FAULTY));
     };
+    plan.memory = worker_memory(pipeline, Some(&Machine::this()));
     match arguments.format {
         PlanFormat::Text => output::print(&text(&plan, pipeline, &outcome.sources)?)?,
         PlanFormat::Json => {
@@ -65,6 +67,7 @@ pub fn text(plan: &Plan, pipeline: &Pipeline, sources: &Sources) -> Result<Strin
     out.push_str(&step::section(plan));
     out.push_str(&liveness::section(plan));
     out.push_str(&placement::section(plan)?);
+    out.push_str(&memory::section(&plan.memory));
     out.push_str(&processes::section(plan)?);
     out.push_str(&origins::section(pipeline, sources));
     Ok(out)

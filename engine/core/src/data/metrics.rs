@@ -31,6 +31,12 @@ impl Metrics {
     }
 }
 
+/// Whether a metric is the same in every run of one plan on a CPU: what the machine was measured to take is not.
+pub fn repeats(name: &str) -> bool {
+    let group = name.split('/').next().unwrap_or_default();
+    !["time", "throughput", "memory"].contains(&group)
+}
+
 /// The arithmetic mean; 0 of nothing.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {

@@ -88,6 +88,15 @@ pub struct SavedFile {
     pub sha256: String,
 }
 
+/// What a worker has taken of memory at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryPeak {
+    /// Of the machine's.
+    pub host_bytes: u64,
+    /// Of its accelerator's; 0 without one.
+    pub accelerator_bytes: u64,
+}
+
 /// Trains one model.
 #[async_trait]
 pub trait Learner: Send + Sync {

@@ -137,6 +137,7 @@ fn check(mut tree: Tree, request: &Request<'_>, sources: &Sources, diagnostics: 
     batch::check(&pipeline, diagnostics);
     resources::check(&pipeline, diagnostics);
     liveness::check(&pipeline, diagnostics);
+    memory::check(&pipeline, diagnostics);
     lints::check(&pipeline, diagnostics);
     trials::check(&pipeline, diagnostics);
     pipeline

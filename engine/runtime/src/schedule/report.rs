@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rlpipe_core::data::{Batch, DropReason, FinishReason, Group, Metrics, Rollout, mean, standard_deviation};
+use rlpipe_core::services::MemoryPeak;
 
 use super::produce::Produced;
 
@@ -50,6 +51,22 @@ pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
         "groups/uniform",
         batch.groups.iter().filter(|group| group.is_uniform()).count() as f64,
     );
+    metrics
+}
+
+/// What workers have taken of memory so far, at most.
+pub fn of_memory(peaks: &BTreeMap<u32, MemoryPeak>) -> Metrics {
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let mut metrics = Metrics::default();
+    for (rank, peak) in peaks {
+        metrics.set(format!("memory/worker-{rank}/host_peak_gib"), gib(peak.host_bytes));
+        if peak.accelerator_bytes > 0 {
+            metrics.set(
+                format!("memory/worker-{rank}/accelerator_peak_gib"),
+                gib(peak.accelerator_bytes),
+            );
+        }
+    }
     metrics
 }
 

@@ -222,6 +222,7 @@ impl Run {
         self.sync(0, &mut metrics).await?;
         self.evaluate(0, &mut metrics).await?;
         if !metrics.0.is_empty() {
+            metrics.extend(report::of_memory(&self.setup.workers.memory_peaks().await?));
             self.write_row(0, &metrics)?;
         }
         Ok(())
@@ -239,6 +240,7 @@ impl Run {
         self.sync(step, &mut metrics).await?;
         self.evaluate(step, &mut metrics).await?;
         metrics.set("time/step_s", started.elapsed().as_secs_f64());
+        metrics.extend(report::of_memory(&self.setup.workers.memory_peaks().await?));
         self.write_row(step, &metrics)?;
         if self.is_due("run.checkpoint", step) {
             self.checkpoint(step).await?;

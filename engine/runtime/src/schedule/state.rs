@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use async_trait::async_trait;
-use rlpipe_core::services::{SavedFile, ServiceError};
+use rlpipe_core::services::{MemoryPeak, SavedFile, ServiceError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,4 +29,6 @@ pub trait WorkerState: Send + Sync {
     async fn save(&self, folder: &Path) -> Result<Vec<SavedFile>, ServiceError>;
     /// Takes it back.
     async fn restore(&self, folder: &Path) -> Result<(), ServiceError>;
+    /// What each worker has taken of memory at most, by its number.
+    async fn memory_peaks(&self) -> Result<BTreeMap<u32, MemoryPeak>, ServiceError>;
 }

@@ -112,6 +112,10 @@ pub fn computed(command: &Command) -> Event {
             device: "cpu".to_owned(),
             dtype: load.dtype.clone(),
         }),
+        Command::Memory(_) => Event::MemoryPeak(v1::MemoryPeak {
+            host_bytes: 5 << 30,
+            accelerator_bytes: 7 << 30,
+        }),
         Command::Generate(generate) => {
             let length = generate.sampling.as_ref().unwrap().max_new_tokens;
             let samples = generate.seeds.iter().map(|&seed| sample_of(seed, length)).collect();

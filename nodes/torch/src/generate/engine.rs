@@ -12,7 +12,7 @@ use tch::{Kind, Tensor};
 use super::cache::{self, Cache};
 use super::request::Request;
 use super::sampling::{SlotSampling, SlotSettings};
-use crate::device::{free_bytes, wide};
+use crate::device::{memory_bytes, wide};
 use crate::model::Network;
 use crate::{Error, Result, fail, rng};
 
@@ -338,7 +338,7 @@ impl Engine {
 }
 
 fn chosen_slots(network: &Network, memory_fraction: f64, held_bytes: u64, context: i64) -> Result<i64> {
-    let Some(free) = free_bytes(network.device) else {
+    let Some((free, _)) = memory_bytes(network.device) else {
         return Ok(CPU_SLOTS);
     };
     if !(memory_fraction > 0.0 && memory_fraction <= 1.0) {

@@ -48,12 +48,13 @@ impl Packed {
     pub fn pad(&self, rows: &Tensor) -> Tensor {
         let (_, heads, dim) = rows.size3().unwrap_or_default();
         let padded = match &self.places {
+            // Unlike `index_copy`, this keeps nothing but the places for the backward pass.
             Some(places) => rows
                 .new_zeros(
                     [self.sequences * self.longest, heads, dim],
                     (rows.kind(), rows.device()),
                 )
-                .index_copy(0, places, rows),
+                .index_put(&[Some(places)], rows, false),
             None => rows.shallow_clone(),
         };
         padded.view([self.sequences, self.longest, heads, dim]).transpose(1, 2)

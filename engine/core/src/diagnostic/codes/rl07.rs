@@ -3,7 +3,7 @@
 use super::{Code, Explanation};
 
 /// The codes of this hundred.
-pub(super) static LIST_RL07: &[&Code] = &[&RL0701, &RL0702, &RL0703, &RL0704];
+pub(super) static LIST_RL07: &[&Code] = &[&RL0701, &RL0702, &RL0703, &RL0704, &RL0705];
 
 /// Two weight syncs bring weights to one engine.
 pub static RL0701: Code = Code {
@@ -59,5 +59,24 @@ pub static RL0704: Code = Code {
         example: "nodes:\n  engine: { type: rollout_engine, pool: gpu, model: policy, max_context_tokens: 1536 \
               }\n  examiner: { type: rollout_engine, pool: gpu, model: policy, max_context_tokens: 4096 }\n",
         fix: "Keep one of them, with the longest context that is needed, and let all agent loops take from it.",
+    },
+};
+
+/// A pool's worker has too little memory for what is put into it.
+pub static RL0705: Code = Code {
+    id: "RL0705",
+    title: "too little memory for what the pool holds",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "What the nodes of a pool hold at once in a worker is more than `memory_per_accelerator`, or \
+                  `host_memory_per_worker` of a pool that computes on a processor. It is an error where what is held \
+                  for certain, such as weights, optimizer and cache, is more already, and a warning where it is so \
+                  only with packs and prompts that are as large as settings let them be.",
+        why: "The run would end in the middle of a step. `rlpipe plan` shows every part, and docs/memory.md has their \
+              formulas.",
+        example: "pools:\n  gpu: { accelerator: cuda, memory_per_accelerator: 16GiB }\nnodes:\n  trainer: { type: \
+                  trainer, pool: gpu, max_tokens_per_pack: 131072 }      # shortened\n",
+        fix: "Lower the setting that the finding names: `max_tokens_per_pack`, `logprob_chunk_tokens` or \
+              `max_concurrent_rollouts`.",
     },
 };

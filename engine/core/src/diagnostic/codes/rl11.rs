@@ -5,7 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL11: &[&Code] = &[
     &RL1101, &RL1102, &RL1103, &RL1104, &RL1105, &RL1106, &RL1107, &RL1108, &RL1109, &RL1110, &RL1111, &RL1120,
-    &RL1121, &RL1122, &RL1123, &RL1124, &RL1131, &RL1132,
+    &RL1121, &RL1122, &RL1123, &RL1124, &RL1131, &RL1132, &RL1133,
 ];
 
 /// More workers than this version can run.
@@ -286,5 +286,20 @@ pub static RL1132: Code = Code {
         why: "A run keeps its checkpoints, rollouts and metrics there.",
         example: "run: { work_dir: /etc/passwd/runs, total_steps: 100 }\n",
         fix: "Name another folder with `run.work_dir` or `--work-dir`, or get the right to write there.",
+    },
+};
+
+/// The machine has too little memory for what a pool holds.
+pub static RL1133: Code = Code {
+    id: "RL1133",
+    title: "too little memory for what a pool holds",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "What the nodes of a pool hold at once in a worker is more than this machine, or its card, has for it. It \
+                  is an error where what is held for certain is more already, and a warning where it is so only with \
+                  packs and prompts that are as large as settings let them be.",
+        why: "The run would end in the middle of a step, on a processor by the system's choice of what to kill.",
+        example: "nodes:\n  trainer: { type: trainer, pool: local, max_tokens_per_pack: 131072 }      # shortened\n",
+        fix: "Lower the setting that the finding names, or run on a machine with more. `rlpipe plan` shows every part.",
     },
 };

@@ -18,14 +18,18 @@ pub enum MemoryDevice {
 pub enum MemoryPhase {
     /// Reading or drawing weights.
     Load,
-    /// `sft_trainer`.
-    WarmUp,
-    /// Prompts and decoding.
-    Generate,
+    /// Running prompts.
+    Prompts,
+    /// Drawing tokens.
+    Decode,
     /// Log-probs without a gradient: `reference`, and `old_logprobs: recompute` with several optimizer steps.
     Logprobs,
-    /// A pack, forward and backward.
-    Train,
+    /// The head of a pack, forward and backward.
+    Head,
+    /// The rest of a pack, as its backward pass begins.
+    Backward,
+    /// The same as it ends, with the gradient of every weight.
+    Gradients,
     /// Clipping and AdamW.
     OptimizerStep,
     /// Writing a checkpoint or an export.
@@ -34,24 +38,31 @@ pub enum MemoryPhase {
 
 impl MemoryPhase {
     /// All of them, in the order of a run.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Load,
-        Self::WarmUp,
-        Self::Generate,
+        Self::Prompts,
+        Self::Decode,
         Self::Logprobs,
-        Self::Train,
+        Self::Head,
+        Self::Backward,
+        Self::Gradients,
         Self::OptimizerStep,
         Self::Save,
     ];
+
+    /// All but the first.
+    pub const AFTER_LOAD: &'static [Self] = Self::ALL.split_at(1).1;
 
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Load => "load",
-            Self::WarmUp => "warm-up",
-            Self::Generate => "generate",
+            Self::Prompts => "prompts",
+            Self::Decode => "decode",
             Self::Logprobs => "log-probs",
-            Self::Train => "train",
+            Self::Head => "head of a pack",
+            Self::Backward => "backward",
+            Self::Gradients => "gradients of a pack",
             Self::OptimizerStep => "optimizer step",
             Self::Save => "save",
         }
@@ -68,6 +79,8 @@ pub struct MemoryPart {
     pub model: Option<String>,
     /// Its size.
     pub bytes: u64,
+    /// Whether a run may need less of it: it follows from settings that bound what is done, not from what is held.
+    pub at_most: bool,
     /// When it is there.
     pub phases: Vec<MemoryPhase>,
 }
@@ -94,7 +107,16 @@ impl WorkerMemory {
     /// What is held in a phase.
     pub fn bytes_in(&self, phase: MemoryPhase) -> u64 {
         let there = self.parts.iter().filter(|part| part.phases.contains(&phase));
-        there.map(|part| part.bytes).sum()
+        there.fold(0, |sum: u64, part| sum.saturating_add(part.bytes))
+    }
+
+    /// The same without what a run may not need.
+    pub fn certain_bytes_in(&self, phase: MemoryPhase) -> u64 {
+        let there = self
+            .parts
+            .iter()
+            .filter(|part| !part.at_most && part.phases.contains(&phase));
+        there.fold(0, |sum: u64, part| sum.saturating_add(part.bytes))
     }
 
     /// The phase with most, and how much that is; none where parts are left out.

@@ -1,5 +1,6 @@
 //! RL11: whether the world outside is as the pipeline needs it.
 
+mod card;
 mod disk;
 mod models;
 
@@ -20,6 +21,8 @@ use super::shown::shown_path;
 pub struct Machine {
     /// An NVIDIA card.
     pub nvidia_card: bool,
+    /// Memory of that card; none where it cannot be found out.
+    pub card_memory: Option<ByteSize>,
     /// Processor cores.
     pub cores: usize,
     /// Memory; none where it cannot be found out.
@@ -35,8 +38,10 @@ pub struct Machine {
 impl Machine {
     /// The one that this program runs on.
     pub fn this() -> Self {
+        let nvidia_card = Path::new("/dev/nvidiactl").exists();
         Self {
-            nvidia_card: Path::new("/dev/nvidiactl").exists(),
+            nvidia_card,
+            card_memory: nvidia_card.then(card::memory).flatten(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
             bfloat16: has_bfloat16(),
@@ -48,15 +53,17 @@ impl Machine {
     }
 }
 
-/// `MemTotal` of `/proc/meminfo`.
+/// `MemTotal` of `/proc/meminfo`, or what the control group leaves of it.
 fn memory() -> Option<ByteSize> {
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = group.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = text
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))?
         .trim()
         .strip_suffix("kB")?;
-    Some(ByteSize(kibibytes.trim().parse::<u64>().ok()? << 10))
+    Some(ByteSize((kibibytes.trim().parse::<u64>().ok()? << 10).min(limit)))
 }
 
 /// Looks at paths, and at what this machine has.
@@ -71,6 +78,7 @@ pub fn check_on(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagno
     data_sets(pipeline, diagnostics);
     models::check(pipeline, diagnostics);
     disk::check(pipeline, machine, diagnostics);
+    super::memory::check_on(pipeline, machine, diagnostics);
     super::programs::find(pipeline, diagnostics);
     if let Err(error) = &machine.worker
         && let Some(range) = pipeline.range_of(&["pools"])

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rlpipe_core::data::{Group, Metrics, VersionRun};
+use rlpipe_core::data::{Group, Metrics, VersionRun, repeats};
 use rlpipe_stages::KINDS;
 
 use super::super::report;
@@ -46,12 +46,11 @@ async fn run(world: &Arc<World>, work_dir: &Path, steps: Option<u64>) -> Ended {
     run.go(step, fresh).await.unwrap()
 }
 
-/// What a run reported that does not depend on a clock.
+/// What a run reported that does not depend on the machine.
 fn metrics(world: &World) -> Vec<(u64, Metrics)> {
-    let of_clock = |name: &str| name.starts_with("time/") || name.starts_with("throughput/");
     let mut all = world.ears.metrics.lock().unwrap().clone();
     for (_, metrics) in &mut all {
-        metrics.0.retain(|name, _| !of_clock(name));
+        metrics.0.retain(|name, _| repeats(name));
     }
     all
 }
