@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rlpipe_core::diagnostic::{Fix, apply_fixes, render_concise, render_full, render_github, render_json};
-use rlpipe_core::document::to_yaml;
+use rlpipe_core::document::{Format, to_yaml};
 use rlpipe_runtime::compile::Outcome;
 use rlpipe_runtime::plan::{Plan, annotated, resolved};
-use rlpipe_tests::{compile_files, compile_text, project, shipped_pipelines};
+use rlpipe_tests::{compile_files, compile_text, project, shipped_pipelines, to_toml, tree_of};
 use serde_json::Value;
 
 /// Settings that shipped pipelines may have too, as `--set` arguments.
@@ -294,5 +294,29 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
         use_all(&compile_text(folder.path(), name, &text));
+    }
+
+    /// Every pipeline as TOML, and laid over another one, with a `--set` argument that is a line of it.
+    #[test]
+    fn no_overlay_is_too_much(base in 0..64_usize, which in 0..64_usize, is_toml: bool, line in 0.0..1.0_f64, edits in edits()) {
+        let pipelines = shipped_pipelines();
+        let path = &pipelines[which % pipelines.len()];
+        let mut text = std::fs::read_to_string(project().join(path)).unwrap();
+        if is_toml {
+            let tree = tree_of(&text, Format::of_file(path)).0.unwrap();
+            text = to_toml(&tree.to_json());
+        }
+        let is_toml = is_toml || Format::of_file(path) == Format::Toml;
+        for edit in &edits {
+            text = edited(&text, edit);
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        let argument = lines.get((line * lines.len() as f64) as usize).map_or("", |line| line.trim());
+        let argument = format!("nodes.{}", argument.replacen(": ", "=", 1).replacen(" = ", "=", 1));
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = folder.path().join(if is_toml { "overlay.toml" } else { "overlay.yaml" });
+        std::fs::write(&overlay, &text).unwrap();
+        let files = [pipelines[base % pipelines.len()].clone(), overlay];
+        use_all(&compile_files(&files, &[&argument]));
     }
 }
