@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use rlpipe_core::diagnostic::{Diagnostic, Severity};
 use rlpipe_core::kind::ByteSize;
-use rlpipe_runtime::compile::{Machine, MemoryDevice, MemoryPhase, Outcome, WorkerMemory, worker_memory};
+use rlpipe_runtime::compile::{
+    Longest, Machine, MemoryDevice, MemoryPhase, Outcome, Tally, WorkerMemory, worker_memory,
+};
 use rlpipe_tests::{compile_files, compile_text};
 
 fn compiled(settings: &[&str]) -> Outcome {
@@ -27,7 +29,7 @@ fn machine(card: Option<u64>) -> Machine {
 }
 
 fn memory(settings: &[&str]) -> WorkerMemory {
-    let workers = worker_memory(&compiled(settings).pipeline.unwrap(), Some(&machine(None)));
+    let workers = worker_memory(&compiled(settings).pipeline.unwrap(), Some(&machine(None)), &[]);
     assert_eq!(workers.len(), 1);
     workers.into_iter().next().unwrap()
 }
@@ -92,6 +94,33 @@ fn parts_of_a_small_model_are_those_worked_out_by_hand() {
         memory.peak(),
         Some((MemoryPhase::Backward, phase(MemoryPhase::Backward)))
     );
+}
+
+/// Once the data was read, its longest rows count instead of their bounds.
+#[test]
+fn rows_that_were_read_bound_packs_and_prompts() {
+    let warm_up = "nodes.warm_up={ type: sft_trainer, inputs: { examples: prompts.examples }, pool: local, model: tiny, \
+                   examples_per_step: 4, optimizer: { adamw: { lr: 1e-3 } } }";
+    let settings = [warm_up, "nodes.trainer.inputs.initial_weights=warm_up"];
+    let pipeline = compiled(&settings).pipeline.unwrap();
+    let tally = |sampler: &str, prompt, example| Tally {
+        sampler: sampler.to_owned(),
+        dataset: None,
+        read: 1,
+        unwanted: 0,
+        over_long: 0,
+        used: 1,
+        most_held: 1,
+        longest: Longest { prompt, example },
+    };
+    let of = |tallies: &[Tally]| worker_memory(&pipeline, Some(&machine(None)), tallies).remove(0);
+    let before = of(&[]);
+    // Four examples may be as long as the model reads.
+    assert!(part(&before, "activations of 8192 tokens") > 0);
+    let after = of(&[tally("prompts", 6, 10), tally("tests", 4, 4)]);
+    // 128 rollouts of 6 + 8 tokens are more than four examples of 10.
+    assert!(part(&after, "activations of 1792 tokens") > 0);
+    assert_eq!(part(&after, "states of 32 prompts"), 32 * (6 * 256 + 17 * 4));
 }
 
 #[test]
@@ -186,7 +215,7 @@ fn each_proposed_value_is_accepted_when_applied() {
                         ];
                         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
                         let outcome = compiled(&settings);
-                        let memory = worker_memory(outcome.pipeline.as_ref().unwrap(), None).remove(0);
+                        let memory = worker_memory(outcome.pipeline.as_ref().unwrap(), None, &[]).remove(0);
                         let fits = memory.peak().unwrap().1 <= mebibytes << 20;
                         let Some(found) = too_little(&outcome) else {
                             assert!(fits, "{settings:?}");
@@ -223,7 +252,12 @@ fn a_pool_for_cards_is_checked_without_one() {
     assert!(too_little(&on("80GiB")).is_none());
     let small = on("512MiB");
     assert!(too_little(&small).is_some_and(|found| found.message.contains("`memory_per_accelerator` is 512MiB")));
-    let unknown = worker_memory(&compiled(&["pools.local.accelerator=auto"]).pipeline.unwrap(), None).remove(0);
+    let unknown = worker_memory(
+        &compiled(&["pools.local.accelerator=auto"]).pipeline.unwrap(),
+        None,
+        &[],
+    )
+    .remove(0);
     assert_eq!(unknown.peak(), None);
     assert!(unknown.not_checked[0].contains("`accelerator: auto`"), "{unknown:?}");
 }
@@ -238,7 +272,7 @@ fn slots_of_a_card_follow_from_its_memory() {
     ];
     let pipeline = compiled(&settings).pipeline.unwrap();
     let slots = |card: u64| {
-        let memory = worker_memory(&pipeline, Some(&machine(Some(card)))).remove(0);
+        let memory = worker_memory(&pipeline, Some(&machine(Some(card))), &[]).remove(0);
         assert_eq!(memory.device, MemoryDevice::Accelerator);
         let names = memory
             .parts
@@ -274,17 +308,17 @@ fn a_folder_is_only_read_where_the_world_is_looked_at() {
         compile_text(scratch.path(), "base.yaml", &text).pipeline.unwrap()
     };
     let pipeline = with(&folder.display().to_string());
-    let before = worker_memory(&pipeline, None).remove(0);
+    let before = worker_memory(&pipeline, None, &[]).remove(0);
     assert_eq!(before.peak(), None);
     assert!(
         before.not_checked[0].starts_with("the model `tiny`: its `config.json`"),
         "{before:?}"
     );
-    let after = worker_memory(&pipeline, Some(&machine(None))).remove(0);
+    let after = worker_memory(&pipeline, Some(&machine(None)), &[]).remove(0);
     assert!(after.not_checked.is_empty() && after.peak().is_some(), "{after:?}");
     // Of the file itself, which is read whole.
     let bytes = std::fs::metadata(folder.join("model.safetensors")).unwrap().len();
     assert_eq!(part(&after, "a file of weights"), bytes);
-    let missing = worker_memory(&with("nowhere"), Some(&machine(None))).remove(0);
+    let missing = worker_memory(&with("nowhere"), Some(&machine(None)), &[]).remove(0);
     assert!(missing.not_checked[0].contains("cannot read"), "{missing:?}");
 }

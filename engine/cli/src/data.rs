@@ -73,6 +73,7 @@ mod tests {
             over_long: 0,
             used: 100,
             most_held: 100,
+            longest: rlpipe_runtime::compile::Longest::default(),
         };
         assert_eq!(tally_line(&tally), "`prompts`: 100 of 100 rows are drawn from\n");
         tally.dataset = Some("gsm8k".to_owned());

@@ -74,7 +74,7 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let (Some(mut plan), Some(resolved)) = (Plan::of(pipeline), resolved(pipeline)) else {
         return Ok(ExitCode::from(FAULTY));
     };
-    plan.memory = worker_memory(pipeline, Some(&Machine::this()));
+    plan.memory = worker_memory(pipeline, Some(&Machine::this()), &data.tallies);
     if let Some(epochs) = plan.run.total_epochs {
         let steps = steps_of_epochs(pipeline, &data, epochs.get().into());
         plan.total_steps =

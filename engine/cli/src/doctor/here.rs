@@ -129,7 +129,7 @@ fn memory(looked: &Looked<'_>) -> Vec<Finding> {
     let Some(pipeline) = looked.pipeline else {
         return Vec::new();
     };
-    let mut workers = worker_memory(pipeline, Some(&looked.machine));
+    let mut workers = worker_memory(pipeline, Some(&looked.machine), &[]);
     // All workers of a pool hold the same.
     workers.dedup_by(|worker, before| worker.pool == before.pool);
     let of_worker = |worker: &rlpipe_runtime::compile::WorkerMemory| {

@@ -41,7 +41,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
     let Some((pipeline, mut plan)) = pipeline.and_then(|pipeline| Some((pipeline, Plan::of(pipeline)?))) else {
         return Ok(ExitCode::from(FAULTY));
     };
-    plan.memory = worker_memory(pipeline, Some(&Machine::this()));
+    plan.memory = worker_memory(pipeline, Some(&Machine::this()), &[]);
     match arguments.format {
         PlanFormat::Text => output::print(&text(&plan, pipeline, &outcome.sources)?)?,
         PlanFormat::Json => {

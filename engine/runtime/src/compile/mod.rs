@@ -39,7 +39,9 @@ pub use config::{
     Accelerator, Architecture, ChatTemplateConfig, CheckpointConfig, Cluster, Dtype, EnvConfig, ExportConfig,
     InitConfig, InitTokenizer, LocalCluster, ModelConfig, PoolConfig, Rule, RunConfig, Scalar, VarConfig, VarKind,
 };
-pub use data::{Data, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs};
+pub use data::{
+    Data, Longest, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs,
+};
 pub use environment::Variables;
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, proof};

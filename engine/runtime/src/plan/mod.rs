@@ -196,7 +196,7 @@ impl Plan {
             nodes: nodes?,
             batch: batch_table(pipeline),
             workers: workers(pipeline),
-            memory: worker_memory(pipeline, None),
+            memory: worker_memory(pipeline, None, &[]),
             liveness: proof(pipeline),
         })
     }

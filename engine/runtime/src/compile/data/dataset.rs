@@ -112,6 +112,7 @@ impl Reading<'_> {
             over_long: passed.over_long,
             used,
             most_held: passed.most_held,
+            longest: passed.longest,
         };
         if faults.is_empty() {
             self.conclude(dataset, &tally, passed.index.count(), diagnostics);

@@ -68,6 +68,36 @@ pub struct Tally {
     pub used: u64,
     /// Rows that were in memory at once, at most.
     pub most_held: u64,
+    /// Tokens of the longest rows that pass.
+    pub longest: Longest,
+}
+
+/// Tokens of the longest rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// Of a prompt.
+    pub prompt: u64,
+    /// Of a prompt and its answer.
+    pub example: u64,
+}
+
+impl Longest {
+    /// Of these rows and those.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            prompt: self.prompt.max(other.prompt),
+            example: self.example.max(other.example),
+        }
+    }
+
+    fn of(row: &rlpipe_core::data::Row) -> Self {
+        let prompt = row.prompt_ids.len() as u64;
+        Self {
+            prompt,
+            example: prompt + row.answer_ids.len() as u64,
+        }
+    }
 }
 
 /// Is told how far reading is: the data set, bytes done, and bytes in all.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use rlpipe_core::data::Row;
 use sha2::{Digest, Sha256};
 
+use super::Longest;
 use super::files::{Chunk, DataFile};
 use super::index::{Index, IndexWriter, Place};
 use super::recipe::{Made, Recipe, RowFault};
@@ -38,6 +39,8 @@ pub struct Passed {
     pub first_told: Option<(u64, String)>,
     /// Most lines that were held at once.
     pub most_held: u64,
+    /// Tokens of the longest rows that pass.
+    pub longest: Longest,
 }
 
 /// A faulty row.
@@ -65,6 +68,7 @@ struct Worked {
     sources: BTreeSet<String>,
     told: u64,
     first_told: Option<(u64, String)>,
+    longest: Longest,
 }
 
 /// Looks at a row that passes, and may tell something of it.
@@ -81,7 +85,7 @@ pub fn pass<'a>(
     let spool = |error| (None, error);
     let mut writer = IndexWriter::new().map_err(spool)?;
     let (mut read, mut unwanted, mut over_long, mut most_held) = (0, 0, 0, 0);
-    let (mut told, mut first_told) = (0, None);
+    let (mut told, mut first_told, mut longest) = (0, None, Longest::default());
     let mut sources = BTreeSet::new();
     let mut digest = Sha256::new();
     let mut total = 0;
@@ -108,6 +112,7 @@ pub fn pass<'a>(
                 unwanted += worked.unwanted;
                 over_long += worked.over_long;
                 told += worked.told;
+                longest = longest.or(worked.longest);
                 first_told = first_told.or(worked.first_told);
                 digest.update(worked.digest);
                 for place in &worked.places {
@@ -142,6 +147,7 @@ pub fn pass<'a>(
         told,
         first_told,
         most_held,
+        longest,
     })
 }
 
@@ -178,6 +184,7 @@ fn work_on(chunk: &Chunk, recipe: &Recipe, look: Look<'_>) -> Worked {
         sources: BTreeSet::new(),
         told: 0,
         first_told: None,
+        longest: Longest::default(),
     };
     let mut digest = Sha256::new_with_prefix(&chunk.bytes);
     for (at, line) in chunk.lines.iter().enumerate() {
@@ -195,6 +202,7 @@ fn work_on(chunk: &Chunk, recipe: &Recipe, look: Look<'_>) -> Worked {
                     digest.update((text.len() as u64).to_le_bytes());
                     digest.update(text);
                 }
+                worked.longest = worked.longest.or(Longest::of(&row));
                 if let Some(found) = look(&row) {
                     worked.told += 1;
                     worked.first_told.get_or_insert((line.number, found));

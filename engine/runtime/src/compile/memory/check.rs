@@ -27,7 +27,7 @@ fn check_pools(pipeline: &Pipeline, outside: Option<&Machine>, diagnostics: &mut
     if outside.is_none() && !pools().any(says) {
         return;
     }
-    for (name, models) in needs::of_pools(pipeline, outside.is_some()) {
+    for (name, models) in needs::of_pools(pipeline, outside.is_some(), &[]) {
         let Some(pool) = pipeline.pools.get(name).and_then(|pool| pool.config.as_ref()) else {
             continue;
         };

@@ -8,6 +8,7 @@ mod table;
 
 use super::Machine;
 use super::config::{Accelerator, PoolConfig};
+use super::data::Tally;
 use super::pipeline::Pipeline;
 pub use check::{check, check_on};
 use needs::Held;
@@ -17,10 +18,10 @@ pub use stored::{Stored, stored};
 pub use table::{MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory};
 
 /// What each worker holds. `outside`: the machine that is looked at, and models' folders with it; without one only what
-/// the text says is known.
-pub fn worker_memory(pipeline: &Pipeline, outside: Option<&Machine>) -> Vec<WorkerMemory> {
+/// the text says is known. `tallies`: of the data that was read, which says how long prompts and examples are.
+pub fn worker_memory(pipeline: &Pipeline, outside: Option<&Machine>, tallies: &[Tally]) -> Vec<WorkerMemory> {
     let mut workers = Vec::new();
-    for (name, models) in needs::of_pools(pipeline, outside.is_some()) {
+    for (name, models) in needs::of_pools(pipeline, outside.is_some(), tallies) {
         let Some(pool) = pipeline.pools.get(name).and_then(|pool| pool.config.as_ref()) else {
             continue;
         };

@@ -7,7 +7,7 @@ use rlpipe_core::kind::{Contract, Role, Target};
 use rlpipe_model::ModelConfig as Network;
 
 use super::super::config::{Dtype, ModelConfig};
-use super::super::data::{init_spec, model_folder};
+use super::super::data::{Longest, Tally, init_spec, model_folder};
 use super::super::pipeline::{Node, Pipeline};
 
 /// A model in a worker.
@@ -84,8 +84,8 @@ impl Learner {
     }
 }
 
-/// What each pool's worker holds, by pool. `outside`: folders of models may be looked at.
-pub fn of_pools(pipeline: &Pipeline, outside: bool) -> BTreeMap<&str, Vec<Held<'_>>> {
+/// What each pool's worker holds, by pool. `outside`: folders of models may be looked at. `tallies`: of the data that was read.
+pub fn of_pools<'a>(pipeline: &'a Pipeline, outside: bool, tallies: &[Tally]) -> BTreeMap<&'a str, Vec<Held<'a>>> {
     let mut pools: BTreeMap<&str, Vec<Held<'_>>> = BTreeMap::new();
     for (index, node, contract) in pipeline.live() {
         let (Some(pool), Some(model)) = (contract.used(Target::Pool), contract.used(Target::Model)) else {
@@ -113,14 +113,15 @@ pub fn of_pools(pipeline: &Pipeline, outside: bool) -> BTreeMap<&str, Vec<Held<'
         match contract.role {
             Role::Trainer { .. } | Role::SftTrainer { .. } => held.trained = true,
             Role::Reference { .. } => held.frozen = true,
-            Role::Engine { .. } => held.engine = engine(pipeline, index, node, contract),
+            Role::Engine { .. } => held.engine = engine(pipeline, index, node, contract, tallies),
             _ => {}
         }
         let positions = held
             .network
             .as_ref()
             .map_or(u64::MAX, |network| network.positions() as u64);
-        held.learners.extend(learners(pipeline, index, contract, positions));
+        held.learners
+            .extend(learners(pipeline, index, contract, positions, tallies));
     }
     pools
 }
@@ -153,7 +154,7 @@ fn largest_file(folder: &std::path::Path) -> u64 {
     sizes.max().unwrap_or(0)
 }
 
-fn engine(pipeline: &Pipeline, index: usize, node: &Node, contract: &Contract) -> Option<Engine> {
+fn engine(pipeline: &Pipeline, index: usize, node: &Node, contract: &Contract, tallies: &[Tally]) -> Option<Engine> {
     let Role::Engine {
         max_context_tokens,
         max_concurrent_rollouts,
@@ -170,7 +171,7 @@ fn engine(pipeline: &Pipeline, index: usize, node: &Node, contract: &Contract) -
         else {
             continue;
         };
-        let (prompt, samples) = prompts(pipeline, one);
+        let (prompt, samples) = prompts(pipeline, one, tallies);
         longest_prompt = prompt.unwrap_or(context).min(context).max(longest_prompt);
         fewest_samples = samples.min(fewest_samples);
         drawing_bytes = drawing(&contract.role).max(drawing_bytes);
@@ -188,7 +189,7 @@ fn engine(pipeline: &Pipeline, index: usize, node: &Node, contract: &Contract) -
 }
 
 /// The bound on an agent loop's prompts, if there is one, and the samples of each.
-fn prompts(pipeline: &Pipeline, agent_loop: &Node) -> (Option<u64>, u64) {
+fn prompts(pipeline: &Pipeline, agent_loop: &Node, tallies: &[Tally]) -> (Option<u64>, u64) {
     let sampler = agent_loop.input("prompts").map(|from| &pipeline.nodes[from.node]);
     match sampler
         .and_then(|sampler| sampler.contract.as_ref())
@@ -198,9 +199,24 @@ fn prompts(pipeline: &Pipeline, agent_loop: &Node) -> (Option<u64>, u64) {
             samples_per_prompt,
             max_prompt_tokens,
             ..
-        }) => (max_prompt_tokens.map(u64::from), u64::from(*samples_per_prompt)),
+        }) => (
+            tallied(sampler, tallies)
+                .map(|longest| longest.prompt)
+                .or(max_prompt_tokens.map(u64::from)),
+            u64::from(*samples_per_prompt),
+        ),
         _ => (None, 1),
     }
+}
+
+/// The longest rows of a sampler, where its data was read.
+fn tallied(sampler: Option<&Node>, tallies: &[Tally]) -> Option<Longest> {
+    let name = &sampler?.name;
+    let of = tallies
+        .iter()
+        .filter(|tally| tally.sampler == *name)
+        .map(|tally| tally.longest);
+    of.reduce(Longest::or)
 }
 
 /// What `SlotSampling::draw` has at once beside the logits, in bytes for each logit (nodes/torch/src/generate/sampling.rs).
@@ -225,7 +241,7 @@ fn drawing(role: &Role) -> u64 {
 }
 
 /// Who runs packs at a node: a trainer with several optimizer steps recomputes log-probs before it trains.
-fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u64) -> Vec<Learner> {
+fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u64, tallies: &[Tally]) -> Vec<Learner> {
     let of = |trains, pack: u32, chunk: u32, (longest, most_tokens, responses)| Learner {
         responses,
         node: index,
@@ -242,7 +258,7 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
             optimizer_steps,
             ..
         } => {
-            let rollouts = rollouts(pipeline, index, u64::from(optimizer_steps), positions);
+            let rollouts = rollouts(pipeline, index, u64::from(optimizer_steps), positions, tallies);
             let mut found = vec![of(true, max_tokens_per_pack, logprob_chunk_tokens, rollouts)];
             if optimizer_steps > 1 {
                 found.push(of(false, max_tokens_per_pack, logprob_chunk_tokens, rollouts));
@@ -253,7 +269,7 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
             max_tokens_per_pack,
             logprob_chunk_tokens,
         } => {
-            let rollouts = rollouts(pipeline, index, 1, positions);
+            let rollouts = rollouts(pipeline, index, 1, positions, tallies);
             vec![of(false, max_tokens_per_pack, logprob_chunk_tokens, rollouts)]
         }
         Role::SftTrainer {
@@ -262,7 +278,11 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
             logprob_chunk_tokens,
             ..
         } => {
-            let longest = positions.min(max_tokens_per_pack.into());
+            let sampler = pipeline.nodes[index]
+                .input("examples")
+                .map(|from| &pipeline.nodes[from.node]);
+            let longest =
+                tallied(sampler, tallies).map_or(positions.min(max_tokens_per_pack.into()), |longest| longest.example);
             let most = (longest, longest.saturating_mul(examples_per_step.into()), (1, 1));
             vec![of(true, max_tokens_per_pack, logprob_chunk_tokens, most)]
         }
@@ -272,7 +292,13 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
 
 /// Tokens of the longest rollout that reaches a node, of all those that it gets at once, and the share of responses in them,
 /// prompts taken to be half as long as they may be.
-fn rollouts(pipeline: &Pipeline, index: usize, shares: u64, positions: u64) -> (u64, u64, (u64, u64)) {
+fn rollouts(
+    pipeline: &Pipeline,
+    index: usize,
+    shares: u64,
+    positions: u64,
+    tallies: &[Tally],
+) -> (u64, u64, (u64, u64)) {
     let upstream = pipeline.upstream(index);
     let nodes = || upstream.iter().map(|index| &pipeline.nodes[*index]);
     let role = |node: &Node| node.contract.as_ref().map(|contract| contract.role.clone());
@@ -280,7 +306,7 @@ fn rollouts(pipeline: &Pipeline, index: usize, shares: u64, positions: u64) -> (
     for node in nodes() {
         match role(node) {
             Some(Role::AgentLoop { max_new_tokens, .. }) => {
-                let (prompt, of_prompt) = prompts(pipeline, node);
+                let (prompt, of_prompt) = prompts(pipeline, node, tallies);
                 let engine = node
                     .input("engine")
                     .and_then(|engine| role(&pipeline.nodes[engine.node]));

@@ -20,7 +20,7 @@ pub struct Stored<'a> {
 /// the copies of its own that a worker keeps.
 pub fn stored<'a>(pipeline: &'a Pipeline, machine: &Machine) -> Vec<Stored<'a>> {
     let mut all = Vec::new();
-    for (name, models) in needs::of_pools(pipeline, true) {
+    for (name, models) in needs::of_pools(pipeline, true, &[]) {
         let Some(pool) = pipeline.pools.get(name).and_then(|pool| pool.config.as_ref()) else {
             continue;
         };
