@@ -129,6 +129,52 @@ fn bytes(range: Range, sources: &Sources) -> std::ops::Range<usize> {
     start..text.floor_char_boundary(range.end as usize).max(start)
 }
 
+/// Of longer texts, only the lines that are shown are given to the renderer, which goes through all it is given.
+const WHOLE_TEXT_BYTES: usize = 1 << 16;
+
+/// The part of a text that is shown.
+struct Window<'a> {
+    text: &'a str,
+    /// Its first byte in the whole text.
+    start: usize,
+    /// The line that it begins with.
+    first_line: usize,
+}
+
+impl<'a> Window<'a> {
+    /// The lines around ranges of a source.
+    fn around<'b>(ranges: impl Iterator<Item = &'b Range>, id: SourceId, sources: &'a Sources) -> Window<'a> {
+        let text = &*sources.get(id).text;
+        let whole = Window {
+            text,
+            start: 0,
+            first_line: sources.first_line(id) as usize,
+        };
+        let ranges = ranges
+            .filter(|range| range.source == id)
+            .map(|range| bytes(*range, sources));
+        let covered = ranges.reduce(|all, range| all.start.min(range.start)..all.end.max(range.end));
+        let Some(covered) = covered.filter(|_| text.len() > WHOLE_TEXT_BYTES) else {
+            return whole;
+        };
+        let start = text[..covered.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = text[covered.end..]
+            .find('\n')
+            .map_or(text.len(), |newline| covered.end + newline + 1);
+        Window {
+            text: &text[start..end],
+            start,
+            first_line: sources.line_column(id, start as u32).0 as usize,
+        }
+    }
+
+    /// A range of the whole text as one of the window.
+    fn within(&self, range: Range, sources: &Sources) -> std::ops::Range<usize> {
+        let range = bytes(range, sources);
+        range.start - self.start..range.end - self.start
+    }
+}
+
 fn groups<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Group<'a>> {
     let level = match diagnostic.severity {
         Severity::Error => Level::ERROR,
@@ -150,14 +196,21 @@ fn groups<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Group<'a>
             group = group.element(Origin::path(one_line(&source.name)));
             continue;
         }
-        let mut snippet = Snippet::source(&*source.text)
-            .line_start(sources.first_line(id) as usize)
+        let ranges = std::iter::once(&diagnostic.primary).chain(&diagnostic.labels);
+        let window = Window::around(ranges.map(|label| &label.range), id, sources);
+        let mut snippet = Snippet::source(window.text)
+            .line_start(window.first_line)
             .path(one_line(&source.name));
         if diagnostic.primary.range.source == id {
-            snippet = snippet.annotation(annotation(AnnotationKind::Primary, &diagnostic.primary, sources));
+            snippet = snippet.annotation(annotation(
+                AnnotationKind::Primary,
+                &diagnostic.primary,
+                &window,
+                sources,
+            ));
         }
         for label in diagnostic.labels.iter().filter(|label| label.range.source == id) {
-            snippet = snippet.annotation(annotation(AnnotationKind::Context, label, sources));
+            snippet = snippet.annotation(annotation(AnnotationKind::Context, label, &window, sources));
         }
         group = group.element(snippet);
     }
@@ -173,18 +226,25 @@ fn groups<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Group<'a>
     let mut groups = vec![group];
     if let Some(fix) = &diagnostic.fix {
         let source = sources.get(fix.range.source);
-        let patch = Patch::new(bytes(fix.range, sources), fix.replacement.as_str());
+        let window = Window::around(std::iter::once(&fix.range), fix.range.source, sources);
+        let patch = Patch::new(window.within(fix.range, sources), fix.replacement.as_str());
+        let snippet = Snippet::source(window.text).line_start(window.first_line);
         groups.push(
             Level::HELP
                 .secondary_title(one_line(&fix.title))
-                .element(Snippet::source(&*source.text).path(one_line(&source.name)).patch(patch)),
+                .element(snippet.path(one_line(&source.name)).patch(patch)),
         );
     }
     groups
 }
 
-fn annotation<'a>(kind: AnnotationKind, label: &'a Label, sources: &Sources) -> annotate_snippets::Annotation<'a> {
-    let annotation = kind.span(bytes(label.range, sources));
+fn annotation<'a>(
+    kind: AnnotationKind,
+    label: &'a Label,
+    window: &Window<'_>,
+    sources: &Sources,
+) -> annotate_snippets::Annotation<'a> {
+    let annotation = kind.span(window.within(label.range, sources));
     if label.text.is_empty() {
         annotation
     } else {

@@ -232,3 +232,32 @@ fn codes_are_in_order_and_explained() {
     }
     assert_eq!(code("RL9999"), None);
 }
+
+/// Of a long text only a part is rendered, and nothing of that can be seen.
+#[test]
+fn long_texts_are_shown_as_short_ones_are() {
+    let shown = |lines_before: usize| {
+        let padding = "# line\n".repeat(lines_before);
+        let text = format!("{padding}first: 1\nsecond: two\nthird: 3\n");
+        let mut sources = Sources::default();
+        let id = sources.add_file("long.yaml".as_ref(), text);
+        let range =
+            |start: usize, end: usize| Range::new(id, (padding.len() + start) as u32, (padding.len() + end) as u32);
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.push(
+            Diagnostic::error(&codes::RL0101, range(17, 20), "not a number")
+                .label_text("here")
+                .label(range(0, 5), "and here")
+                .fix("write 2", range(17, 20), "2"),
+        );
+        render_full(&diagnostics, &sources, false)
+    };
+    let line = |text: &str, number: usize| {
+        text.replace(&format!("{number}"), "N")
+            .replace(&format!("{}", number + 1), "M")
+    };
+    // Numbers of lines with as many digits, so that both are drawn alike.
+    let (short, long) = (shown(1001), shown(9501));
+    assert!(short.contains("1003") && long.contains("9503"), "{short}\n{long}");
+    assert_eq!(line(&short, 1002), line(&long, 9502));
+}

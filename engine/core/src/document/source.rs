@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::tree::Origin;
 
@@ -106,6 +106,8 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct Sources {
     list: Vec<Source>,
+    /// Where lines of each text begin, found out when it is first asked.
+    line_starts: Vec<OnceLock<Vec<usize>>>,
     /// Where the text of a source begins in its file, if not in line 1.
     first_lines: BTreeMap<SourceId, u32>,
     working_folder: Arc<Path>,
@@ -116,6 +118,7 @@ impl Sources {
     pub fn new(working_folder: impl AsRef<Path>) -> Sources {
         Sources {
             list: Vec::new(),
+            line_starts: Vec::new(),
             first_lines: BTreeMap::new(),
             working_folder: Arc::from(working_folder.as_ref()),
         }
@@ -125,6 +128,7 @@ impl Sources {
     pub fn add(&mut self, source: Source) -> SourceId {
         let id = SourceId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
         self.list.push(source);
+        self.line_starts.push(OnceLock::new());
         id
     }
 
@@ -208,10 +212,16 @@ impl Sources {
     /// Line and column of a byte, both from 1, the column in characters.
     pub fn line_column(&self, source: SourceId, offset: u32) -> (u32, u32) {
         let text = &*self.get(source).text;
-        let before = &text[..text.floor_char_boundary(offset as usize)];
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.bytes().filter(|&byte| byte == b'\n').count() as u32;
-        let column = before[line_start..]
+        let offset = text.floor_char_boundary(offset as usize);
+        let starts = self.line_starts[source.0 as usize].get_or_init(|| {
+            let newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
+            std::iter::once(0).chain(newlines).collect()
+        });
+        // The first line begins at 0, so that at least one begins at or before any byte.
+        let line = starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        let line_start = starts.get(line).copied().unwrap_or(0);
+        let line = line as u32;
+        let column = text[line_start..offset]
             .chars()
             .filter(|&character| character != '\u{feff}')
             .count()
