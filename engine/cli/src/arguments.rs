@@ -255,7 +255,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "ATTEMPT", requires = "resume")]
     pub attempt: Option<String>,
     /// Stop after so many train steps, with a checkpoint and an export; the schedule stays that of the whole run.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     /// Check everything and print the plan, but start nothing.
     #[arg(long)]

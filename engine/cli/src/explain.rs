@@ -5,19 +5,20 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rlpipe_core::diagnostic::{CODES, code, nearest};
 
-use crate::output;
+use crate::{MISUSED, output};
 
 /// Prints what a code means, why it is given, an example, and how to mend it.
 pub fn explain(id: &str) -> Result<ExitCode> {
-    let Some(code) = code(id) else {
-        let known: Vec<&str> = CODES.iter().map(|code| code.id).collect();
-        let near = nearest(id, known.iter().copied());
-        let hint = if near.is_empty() {
-            known.join(", ")
-        } else {
-            near.join(", ")
+    let wanted = id.to_uppercase();
+    let number = wanted.trim_start_matches("RL");
+    let Some(code) = code(&format!("RL{number:0>4}")) else {
+        let near = nearest(&wanted, CODES.iter().map(|code| code.id));
+        let hint = match near.first() {
+            Some(best) => format!("did you mean `{best}`?"),
+            None => "faults show their code in brackets, such as `error[RL0401]`".to_owned(),
         };
-        anyhow::bail!("there is no code `{id}`; there are {hint}");
+        output::error(&format!("error: there is no code `{id}`; {hint}\n"));
+        return Ok(ExitCode::from(MISUSED));
     };
     let text = &code.explanation;
     output::print(&format!(

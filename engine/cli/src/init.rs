@@ -13,7 +13,10 @@ use rlpipe_stages::KINDS;
 use serde_json::Value;
 
 use crate::arguments::InitArguments;
-use crate::output;
+use crate::{MISUSED, output};
+
+/// What tells the format of a file.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "toml"];
 
 const SCHEMA: &str = "pipeline.schema.json";
 
@@ -118,13 +121,24 @@ pub fn init(arguments: &InitArguments) -> Result<ExitCode> {
     let Some(template) = TEMPLATES.iter().find(|template| template.name == name) else {
         let near = nearest(name, TEMPLATES.iter().map(|template| template.name));
         let hint = near.first().map(|best| format!("did you mean `{best}`? "));
-        bail!(
-            "there is no template `{name}`; {}`rlpipe init --list` says what there is",
+        output::error(&format!(
+            "error: there is no template `{name}`; {}`rlpipe init --list` says what there is\n",
             hint.unwrap_or_default()
-        );
+        ));
+        return Ok(ExitCode::from(MISUSED));
     };
     let default = || PathBuf::from(format!("{name}.yaml"));
     let path = arguments.output.clone().unwrap_or_else(default);
+    if !path
+        .extension()
+        .is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
+    {
+        let path = path.display();
+        output::error(&format!(
+            "error: `{path}` does not end in `.yaml`, `.yml` or `.toml`: name the file to write\n"
+        ));
+        return Ok(ExitCode::from(MISUSED));
+    }
     let folder = path.parent().unwrap_or(Path::new("")).to_owned();
     let schema = format!("{}\n", serde_json::to_string_pretty(&pipeline_schema(KINDS))?);
     let beside = [(SCHEMA, schema.as_str())]

@@ -7,7 +7,7 @@ use rlpipe_core::diagnostic::nearest;
 use rlpipe_runtime::compile::describe_kind;
 use rlpipe_stages::KINDS;
 
-use crate::output;
+use crate::{MISUSED, output};
 
 /// Lists the kinds, or describes one: its settings from the same source as the schema.
 pub fn kinds(name: Option<&str>) -> Result<ExitCode> {
@@ -22,11 +22,12 @@ pub fn kinds(name: Option<&str>) -> Result<ExitCode> {
     };
     let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
         let near = nearest(name, KINDS.iter().map(|kind| kind.name));
-        let hint = near
-            .first()
-            .map(|best| format!("; did you mean `{best}`?"))
-            .unwrap_or_default();
-        anyhow::bail!("there is no kind `{name}`{hint}");
+        let hint = match near.first() {
+            Some(best) => format!("did you mean `{best}`?"),
+            None => "`rlpipe kinds` lists them; sections such as `run` are in docs/reference/pipeline.md".to_owned(),
+        };
+        output::error(&format!("error: there is no kind `{name}`; {hint}\n"));
+        return Ok(ExitCode::from(MISUSED));
     };
     output::print(&describe_kind(kind))?;
     Ok(ExitCode::SUCCESS)

@@ -32,6 +32,8 @@ use arguments::{Arguments, Verb};
 
 /// A run failed.
 const FAILED: u8 = 1;
+/// A name on the command line that there is not, as clap exits with.
+const MISUSED: u8 = 2;
 /// A pipeline has faults (`EX_CONFIG` of sysexits).
 const FAULTY: u8 = 78;
 

@@ -64,8 +64,8 @@ fn markdown(mut command: Command) -> String {
         }
     }
     page.push_str(
-        "\n## Exit codes\n\n0, all is well; 1, a run failed, or a file could not be read or written; 2, wrong arguments; \
-         78, the pipeline has faults; 130, interrupted.\n",
+        "\n## Exit codes\n\n0, all is well; 1, a run failed, or what a verb writes could not be written; 2, wrong arguments; \
+         78, the pipeline has faults or cannot be read; 130, interrupted.\n",
     );
     page
 }

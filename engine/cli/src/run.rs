@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rlpipe_core::document::to_yaml;
 use rlpipe_runtime::compile::{
-    Data, HubCache, Machine, Outcome, check_world, load_data, steps_of_epochs, try_programs, worker_memory,
+    Data, HubCache, Machine, Outcome, absent_models, check_world, load_data, steps_of_epochs, try_programs,
+    worker_memory,
 };
 use rlpipe_runtime::plan::{Plan, resolved};
 use rlpipe_runtime::run::{Checkpoint, Identity, RunError, RunFolder, compatible, differences, write_atomic};
@@ -42,6 +43,9 @@ pub fn outside(outcome: &mut Outcome, data: bool, world: bool) -> Result<Data> {
     }
     if !data {
         return Ok(Data::default());
+    }
+    if !world {
+        absent_models(pipeline, &mut outcome.diagnostics);
     }
     let reading = ReadingProgress::default();
     let mut data = load_data(

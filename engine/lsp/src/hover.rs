@@ -2,7 +2,7 @@
 
 use gen_lsp_types as lsp;
 use rlpipe_core::document::{Segment, Tree, path_text};
-use rlpipe_runtime::compile::{Outcome, Pipeline, describe_ports, flow_text};
+use rlpipe_runtime::compile::{Outcome, Pipeline, describe_ports, flow_text, is_secret};
 use serde_json::Value;
 
 use crate::complete::type_and_default;
@@ -100,14 +100,6 @@ fn of_variable(name: &str, declared: &Tree, surroundings: &Surroundings) -> Stri
         "variable `{name}`: {}{help}\n\nnow: {now}",
         text("kind").unwrap_or("of no kind")
     )
-}
-
-/// Whether a variable's value is nothing to be shown on a screen.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "KEY"]
-        .iter()
-        .any(|part| name.contains(part))
 }
 
 /// A kind, or the value of a choice.

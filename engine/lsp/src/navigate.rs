@@ -57,6 +57,10 @@ pub fn rename(document: &Document, shapes: &Shapes, offset: usize, to: &str) -> 
             "`{to}` cannot be a name: letters, digits and `_` make one, and `-` but in variables"
         ));
     }
+    let is_text = |word: &str| word.parse::<f64>().is_err() && !["true", "false", "null"].contains(&word);
+    if !is_text(&to.to_lowercase()) {
+        return Err(format!("`{to}` cannot be a name: unquoted, it is not read as text"));
+    }
     let mut target = found.target.clone();
     target.pop();
     target.push(to.into());

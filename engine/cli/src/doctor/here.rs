@@ -8,7 +8,7 @@ use rlpipe_backends::Hub;
 use rlpipe_core::kind::{Role, Target};
 use rlpipe_runtime::cluster::worker_program;
 use rlpipe_runtime::compile::{
-    Accelerator, MemoryDevice, disk_needs, existing_folder, shown_bytes, shown_path, stored, worker_memory,
+    Accelerator, MemoryDevice, disk_needs, existing_folder, is_secret, shown_bytes, shown_path, stored, worker_memory,
 };
 use rlpipe_runtime::plan::Plan;
 use rlpipe_runtime::run::standing;
@@ -93,7 +93,9 @@ fn variables(looked: &Looked<'_>) -> String {
         .flatten()
         .filter_map(|(name, variable)| {
             let from = if variable.is_set { "" } else { " (its default)" };
-            Some(format!("{name}={}{from}", variable.value.as_deref()?))
+            let value = variable.value.as_deref()?;
+            let shown = if is_secret(name) { "(not shown)" } else { value };
+            Some(format!("{name}={shown}{from}"))
         })
         .collect();
     if values.is_empty() {

@@ -48,7 +48,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<ExitCode> {
             let whole = Whole {
                 plan: &plan,
                 states: Graph::of(&plan)?.states,
-                processes: processes::processes(&plan)?,
+                processes: processes::processes(&plan, &pipeline.variables)?,
                 origins: resolved(pipeline)
                     .map(|resolved| origins(pipeline, &outcome.sources, &resolved))
                     .unwrap_or_default(),
@@ -68,7 +68,7 @@ pub fn text(plan: &Plan, pipeline: &Pipeline, sources: &Sources) -> Result<Strin
     out.push_str(&liveness::section(plan));
     out.push_str(&placement::section(plan)?);
     out.push_str(&memory::section(&plan.memory));
-    out.push_str(&processes::section(plan)?);
+    out.push_str(&processes::section(plan, &pipeline.variables)?);
     out.push_str(&origins::section(pipeline, sources));
     Ok(out)
 }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use rlpipe_backends::{TOKEN_VARIABLE, endpoint_below, log_name, passed_on, sign};
 use rlpipe_process::GUARD_COMMAND;
 use rlpipe_runtime::cluster::{WORKER_NAME, worker_environment, worker_log, worker_program};
+use rlpipe_runtime::compile::{Variables, is_secret};
 use rlpipe_runtime::plan::Plan;
 use serde::Serialize;
 
@@ -31,8 +32,23 @@ pub struct Process {
     pub log: Option<String>,
 }
 
-/// All processes, in the order in which they start.
-pub fn processes(plan: &Plan) -> Result<Vec<Process>> {
+/// All processes, in the order in which they start. Values of `variables` that are secret by their name are left out of
+/// arguments.
+pub fn processes(plan: &Plan, variables: &Variables) -> Result<Vec<Process>> {
+    let mut secrets: Vec<&str> = Vec::new();
+    for (name, variable) in &variables.by_name {
+        secrets.extend(
+            variable
+                .value
+                .as_deref()
+                .filter(|value| is_secret(name) && !value.is_empty()),
+        );
+    }
+    let hidden = |word: &String| {
+        secrets
+            .iter()
+            .fold(word.clone(), |word, secret| word.replace(secret, "(secret)"))
+    };
     let mut processes = Vec::new();
     let program = worker_program().map_or(WORKER_NAME.to_owned(), |program| program.display().to_string());
     for worker in &plan.workers {
@@ -56,7 +72,7 @@ pub fn processes(plan: &Plan) -> Result<Vec<Process>> {
             .run
             .split_first()
             .map_or((String::new(), Vec::new()), |(program, arguments)| {
-                (program.clone(), arguments.to_vec())
+                (program.clone(), arguments.iter().map(hidden).collect())
             });
         let (guard, script) = GUARD_COMMAND;
         processes.push(Process {
@@ -87,9 +103,9 @@ pub fn processes(plan: &Plan) -> Result<Vec<Process>> {
 }
 
 /// The same for people.
-pub fn section(plan: &Plan) -> Result<String> {
+pub fn section(plan: &Plan, variables: &Variables) -> Result<String> {
     let mut out = String::from("\nprocesses beside the driver\n");
-    for process in processes(plan)? {
+    for process in processes(plan, variables)? {
         let _ = writeln!(out, "  {}", process.what);
         let words = std::iter::once(&process.program).chain(&process.arguments);
         let command: Vec<String> = words.map(|word| quoted(word)).collect();

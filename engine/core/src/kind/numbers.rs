@@ -78,6 +78,13 @@ bounded!(
     { "type": "number", "minimum": 0, "exclusiveMaximum": 1 }
 );
 
+impl Default for OpenFraction {
+    /// 0.
+    fn default() -> Self {
+        Self(0.0)
+    }
+}
+
 impl Default for NonNegative {
     /// 0.
     fn default() -> Self {

@@ -48,10 +48,38 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
         };
         one_of_two(node, datasets, diagnostics);
         for dataset in datasets {
-            if let Err(faults) = Templates::compile(node, dataset) {
-                diagnostics.extend(faults);
+            match Templates::compile(node, dataset) {
+                Ok(_) => same_for_every_row(node, dataset, diagnostics),
+                Err(faults) => diagnostics.extend(faults),
             }
         }
+    }
+}
+
+/// Templates that forgot the braces around a column: RL0915.
+fn same_for_every_row(node: &Node, dataset: &DatasetSource, diagnostics: &mut Diagnostics) {
+    let prompt = match &dataset.map.prompt {
+        Some(PromptMap::Text(source)) => Some(source),
+        _ => None,
+    };
+    for (key, source) in [("prompt", prompt), ("answer", dataset.map.answer.as_ref())] {
+        let Some(source) = source.filter(|source| !source.contains("{{") && !source.contains("{%")) else {
+            continue;
+        };
+        let (shown, place) = placed(node, dataset, &["map".into(), key.into()]);
+        let diagnostic = Diagnostic::warning(
+            &codes::RL0915,
+            place,
+            format!("`{shown}` gives every row the same text"),
+        )
+        .label_text("no `{{ }}` and no `{% %}`");
+        diagnostics.push(match source.contains(char::is_whitespace) {
+            true => diagnostic.note("a column is named between braces, such as `{{ question }}`"),
+            false => {
+                let meant = format!("{{{{ {source} }}}}");
+                diagnostic.fix(format!("name the column: `{meant}`"), place, format!("\"{meant}\""))
+            }
+        });
     }
 }
 

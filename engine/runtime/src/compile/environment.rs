@@ -347,7 +347,11 @@ pub fn check(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagnosti
         };
         let reference = variables.references.iter().find(|reference| reference.name == *name);
         let range = variable.fault_range.unwrap_or(variable.key_range);
-        let mut diagnostic = Diagnostic::error(&codes::RL0603, range, format!("`{name}={value}` {fault}"));
+        let shown = match is_secret(name) {
+            true => format!("`{name}` (its value is not shown)"),
+            false => format!("`{name}={value}`"),
+        };
+        let mut diagnostic = Diagnostic::error(&codes::RL0603, range, format!("{shown} {fault}"));
         if variable.is_set {
             diagnostic = diagnostic.label_text("declared here").note(format!(
                 "the value comes from the environment: `export {name}=...` changes it"
@@ -454,4 +458,12 @@ fn backend_flags(pipeline: &Pipeline, sources: &Sources, diagnostics: &mut Diagn
             );
         }
     }
+}
+
+/// Whether a variable's value is nothing to be shown on a screen.
+pub fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "KEY"]
+        .iter()
+        .any(|part| name.contains(part))
 }

@@ -76,6 +76,16 @@ fn other_name<'a>(key: &str, expected: &'a [String]) -> Option<&'a str> {
     expected.iter().find(|name| name == ours).map(String::as_str)
 }
 
+/// Names of choices elsewhere that are near a name of another meaning here, in lower case, with ours.
+const OTHER_CHOICES: &[(&str, &str)] = &[("gpu", "cuda"), ("nvidia", "cuda")];
+
+/// What another system's name for a choice is called here, where it is known.
+fn other_choice<'a>(found: &str, expected: &'a [String]) -> Option<&'a str> {
+    let found = found.to_lowercase();
+    let (_, ours) = OTHER_CHOICES.iter().find(|(theirs, _)| *theirs == found)?;
+    expected.iter().find(|name| name == ours).map(String::as_str)
+}
+
 /// A fault as a diagnostic. `decode` tells whether a changed tree has faults: it finds where a misplaced key belongs.
 pub fn report(
     fault: &Fault,
@@ -91,7 +101,10 @@ pub fn report(
     match &fault.what {
         What::UnknownKey { key, expected } => unknown_key(fault, key, expected, &place, tree, decode),
         What::UnknownVariant { found, expected } => {
-            let near = nearest(found, expected.iter().map(String::as_str));
+            let near = match other_choice(found, expected) {
+                Some(ours) => vec![ours],
+                None => nearest(found, expected.iter().map(String::as_str)),
+            };
             let diagnostic = Diagnostic::error(
                 &codes::RL0202,
                 fault.range,
@@ -155,14 +168,22 @@ fn unknown_key(
             None => diagnostic,
         };
     }
-    if let Some(ours) = other_name(key, expected) {
+    let is_there = |name: &str| {
+        let mut sibling = parent.to_vec();
+        sibling.push(Segment::from(name));
+        let found = tree.at(&sibling);
+        // An overlay may say again what a base says.
+        found.depth == sibling.len() && found.key_range.is_some_and(|key| key.source == range.source)
+    };
+    if let Some(ours) = other_name(key, expected).filter(|ours| !is_there(ours)) {
         return Diagnostic::error(&codes::RL0206, range, format!("`{key}` is called `{ours}` here"))
             .label_text(format!("unknown key in `{parent_text}`"))
             .fix(format!("write `{ours}`"), range, ours);
     }
     let diagnostic = Diagnostic::error(&codes::RL0201, range, format!("unknown key `{key}` in `{parent_text}`"));
+    // A key that is there already is not what was meant by another one, and its name must not come twice.
     let near = nearest(key, expected.iter().map(String::as_str));
-    if let Some(best) = near.first() {
+    if let Some(best) = near.iter().find(|name| !is_there(name)) {
         return diagnostic
             .label_text("unknown key")
             .note(format!("keys here are {}", quoted(expected)))

@@ -12,6 +12,8 @@ struct Interval {
     name: String,
     every: u32,
     range: Range,
+    /// The last step of the run, where it should fire there too.
+    meets: Option<u32>,
 }
 
 /// Checks intervals against each `weight_sync` that they depend on.
@@ -19,7 +21,12 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     let run = pipeline.run.as_ref();
     let mut everywhere = Vec::new();
     if let Some(checkpoint) = run.and_then(|run| run.checkpoint.as_ref()) {
-        everywhere.extend(in_run(pipeline, "checkpoint", checkpoint.every_steps.get()));
+        let total = run.and_then(|run| run.total_steps).map(std::num::NonZeroU32::get);
+        let interval = in_run(pipeline, "checkpoint", checkpoint.every_steps.get());
+        everywhere.extend(interval.map(|interval| Interval {
+            meets: total,
+            ..interval
+        }));
     }
     if let Some(export) = run.and_then(|run| run.hf_export.as_ref()) {
         everywhere.extend(in_run(pipeline, "hf_export", export.every_steps.get()));
@@ -46,6 +53,7 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                     name: format!("`{}`", node.name),
                     every,
                     range,
+                    meets: None,
                 };
                 multiple(&interval, sync, *every_steps, diagnostics);
             }
@@ -142,6 +150,7 @@ fn in_run(pipeline: &Pipeline, key: &str, every: u32) -> Option<Interval> {
         name: format!("`run.{key}`"),
         every,
         range,
+        meets: None,
     })
 }
 
@@ -157,10 +166,21 @@ fn multiple(interval: &Interval, sync: &Node, every_sync: u32, diagnostics: &mut
     } else {
         above
     };
-    let others = if below > 0 {
-        format!("`{below}` or `{above}`")
-    } else {
-        format!("`{above}`")
+    // One that also meets the last step, where that is not far off.
+    let ratio = |candidate: u64| (candidate as f64 / every as f64).ln().abs();
+    let last = interval.meets.and_then(|total| {
+        let steps = u64::from(every_sync)..=(2 * every).min(u64::from(total));
+        let multiples = steps
+            .step_by(every_sync as usize)
+            .filter(|candidate| 2 * candidate >= every);
+        let meeting = multiples.filter(|candidate| u64::from(total).is_multiple_of(*candidate));
+        meeting.min_by(|one, other| ratio(*one).total_cmp(&ratio(*other)))
+    });
+    let nearest = last.unwrap_or(nearest);
+    let others = match (last, below) {
+        (Some(last), _) => format!("`{last}`, which meets the last step"),
+        (None, 0) => format!("`{above}`"),
+        (None, _) => format!("`{below}` or `{above}`"),
     };
     diagnostics.push(
         Diagnostic::error(

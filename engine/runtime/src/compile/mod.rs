@@ -42,7 +42,7 @@ pub use config::{
 pub use data::{
     Data, Longest, Tally, init_model, load as load_data, missing_files, model_folder, row_schema, steps_of_epochs,
 };
-pub use environment::Variables;
+pub use environment::{Variables, is_secret};
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, proof};
 pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory};
@@ -59,8 +59,8 @@ pub use trials::{
     Expectation, ExpectedGroup, FedGroup, Feed, Feeds, Maybe, Route, Test, TestConfig, carried, load_feeds,
 };
 pub use world::{
-    DiskNeeds, Machine, check as check_world, check_on as check_world_on, disk_needs, existing_folder, free_disk,
-    shown_bytes,
+    DiskNeeds, Machine, absent_models, check as check_world, check_on as check_world_on, disk_needs, existing_folder,
+    free_disk, shown_bytes,
 };
 
 /// What is compiled.

@@ -88,13 +88,24 @@ fn top_level(tree: &Tree, sources: &Sources, diagnostics: &mut Diagnostics) {
         .label_text("unknown key")
         .note(format!("top-level keys are {}", quoted(&TOP_LEVEL)));
         let near = nearest(&entry.key, TOP_LEVEL);
-        if let Some(best) = near.first() {
+        if let Some(best) = near.iter().find(|name| {
+            let there = tree.entry(name);
+            there.is_none_or(|there| there.key_range.source != entry.key_range.source)
+        }) {
             diagnostic = diagnostic.fix(format!("did you mean `{best}`?"), entry.key_range, *best);
         }
         diagnostics.push(diagnostic);
     }
+    // What is written in goes behind a byte order mark.
+    let mark = if sources.get(tree.range.source).text.starts_with('\u{feff}') {
+        3
+    } else {
+        0
+    };
+    let begin = tree.range.start.max(mark);
     let start = rlpipe_core::document::Range {
-        end: tree.range.start,
+        start: begin,
+        end: begin,
         ..tree.range
     };
     match tree.entry("version") {

@@ -203,6 +203,11 @@ impl Comparing<'_> {
                 }
             }
         }
+        let has_reward = |rewards: &Vec<Option<f64>>| rewards.iter().any(Option::is_some);
+        if !self.before.values().any(has_reward) {
+            let message = "no response was fed with a reward: there is nothing to compare with".to_owned();
+            return Some(self.failure(&["same_rewards".into()], message));
+        }
         if changed.is_empty() == same {
             return None;
         }

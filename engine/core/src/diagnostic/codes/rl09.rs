@@ -5,7 +5,7 @@ use super::{Code, Explanation};
 /// The codes of this hundred.
 pub(super) static LIST_RL09: &[&Code] = &[
     &RL0901, &RL0902, &RL0903, &RL0904, &RL0905, &RL0906, &RL0907, &RL0908, &RL0909, &RL0910, &RL0911, &RL0912,
-    &RL0913, &RL0914,
+    &RL0913, &RL0914, &RL0915,
 ];
 
 /// K1 in a loss ignores the reference.
@@ -206,5 +206,18 @@ pub static RL0914: Code = Code {
         why: "What was trained is known: the accuracy says nothing of other prompts. It is sampled as in training, too.",
         example: "nodes:\n  evaluator: { type: evaluator, inputs: { groups: scored }, every_steps: 10 }      # and the buffer takes `scored` too\n",
         fix: "Give the evaluation a sampler, an agent loop and a judger of its own.",
+    },
+};
+
+/// A template that names no column.
+pub static RL0915: Code = Code {
+    id: "RL0915",
+    title: "a template that names no column",
+    origin: &["rlpipe"],
+    explanation: Explanation {
+        meaning: "A template of `map` that makes the prompt or the answer has no `{{ }}` and no `{% %}`.",
+        why: "It gives the same text for every row: the braces around a column's name were forgotten.",
+        example: "dataset: { path: train.jsonl, map: { prompt: question } }\n",
+        fix: "Write the column between braces: `prompt: \"{{ question }}\"`.",
     },
 };

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use rlpipe_core::data::{FinishReason, Message, Status};
 use rlpipe_core::document::PathText;
-use rlpipe_core::kind::NonNegative;
+use rlpipe_core::kind::OpenFraction;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -30,11 +30,11 @@ pub struct TestConfig {
     pub settings: BTreeMap<String, Map<String, Value>>,
     /// Numbers may be off by so much, and those above 1 by this share.
     #[serde(default = "a_millionth")]
-    pub tolerance: NonNegative,
+    pub tolerance: OpenFraction,
 }
 
-fn a_millionth() -> NonNegative {
-    NonNegative::new(1e-6).unwrap_or_default()
+fn a_millionth() -> OpenFraction {
+    OpenFraction::new(1e-6).unwrap_or_default()
 }
 
 /// What enters a node. Give one of `groups`, `batch` and `rollouts`.
