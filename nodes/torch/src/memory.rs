@@ -52,7 +52,8 @@ mod tests {
         assert!(during >= before + (60 << 20), "{before} {during}");
         assert_eq!(held.iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
         drop(held);
-        assert!(host_peak_bytes().unwrap() >= during);
+        // The kernel adds up what processors count by themselves: a few pages more or less.
+        assert!(host_peak_bytes().unwrap() + (1 << 20) >= during);
     }
 
     #[test]

@@ -8,7 +8,19 @@ const QUICKSTART: &str = "pipelines/quickstart.yaml";
 
 #[test]
 fn a_plan_has_all_that_a_run_does_and_starts_nothing() {
-    let plan = rlpipe(&project(), &["plan", QUICKSTART, "--set", "run.seed=3"]).expect(0);
+    // Memory is that of a processor, and as much as it says, on any machine.
+    let pool = ["pools.local.accelerator=cpu", "pools.local.host_memory_per_worker=8GiB"];
+    let arguments = [
+        "plan",
+        QUICKSTART,
+        "--set",
+        "run.seed=3",
+        "--set",
+        pool[0],
+        "--set",
+        pool[1],
+    ];
+    let plan = rlpipe(&project(), &arguments).expect(0);
     assert_eq!(plan.errors, "");
     let program = Path::new(env!("CARGO_BIN_EXE_rlpipe")).with_file_name("rlpipe-worker");
     // Where a worker was built it lies beside.
