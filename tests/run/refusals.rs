@@ -263,21 +263,24 @@ fn a_damaged_checkpoint_is_refused_and_named() {
 #[test]
 fn a_step_that_stays_short_of_groups_ends_the_run_with_the_reasons() {
     let place = Place::new();
+    // A model that has learnt next to nothing is hardly ever right.
     let hard = [
         "--set",
-        "nodes.varied.keep.spread_reward.above=2",
+        "nodes.warm_up.epochs=1",
         "--set",
-        "nodes.varied.when_exhausted=fail",
+        "nodes.warm_up.optimizer.adamw.lr=1e-9",
     ];
-    place.run(&hard).expect(1).says(&[
-        "step 1 is 4 groups short after 4 rounds of asking again",
+    let fails = [&hard[..], &["--set", "nodes.varied.when_exhausted=fail"]].concat();
+    place.run(&fails).expect(1).says(&[
+        "step 1 is ",
+        " short after 4 rounds of asking again",
         ": all rewards are 0",
         "raise `max_refill`, set `when_exhausted: fill`",
     ]);
     place.assert_cleared();
     // The same with `fill`: groups that were kept back are trained, and counted.
-    let filled = unbroken(&["--set", "nodes.varied.keep.spread_reward.above=2", "--steps", "1"]);
-    assert_eq!(filled.rows()[1]["groups/filled"], 4.0);
+    let filled = unbroken(&[&hard[..], &["--steps", "1"]].concat());
+    assert!(filled.rows()[1]["groups/filled"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
@@ -303,11 +306,11 @@ fn a_worker_that_cannot_start_is_named() {
 fn places_that_cannot_be_are_refused_with_a_way_out() {
     let place = Place::new();
     std::fs::write(place.path().join("runs"), "").unwrap();
-    let ended = place
-        .run(&[])
-        .expect(1)
-        .says(&["runs/small", "Not a directory", "choose another `run.work_dir`"]);
-    assert_eq!(ended.text.matches("Not a directory").count(), 1, "{}", ended.text);
+    place.run(&[]).expect(78).says(&[
+        "runs` is no folder",
+        "run folders cannot be made here",
+        "names another folder",
+    ]);
 
     let place = Place::new();
     let long = format!("name={}", "n".repeat(300));

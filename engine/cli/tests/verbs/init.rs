@@ -108,6 +108,6 @@ fn nothing_is_overwritten() {
 #[test]
 fn an_unknown_template_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = rlpipe(folder.path(), &["init", "gms8k"]).expect(1);
+    let refused = rlpipe(folder.path(), &["init", "gms8k"]).expect(2);
     assert!(refused.errors.contains("did you mean `gsm8k`?"), "{}", refused.errors);
 }
