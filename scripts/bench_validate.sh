@@ -17,8 +17,8 @@ generate 10000 1 >"$folder/10000-deep.yaml"
 
 # Runs it so many times; milliseconds of each.
 times() {
-  local start _
-  for ((_ = 0; _ < $2; _++)); do
+  local start run
+  for ((run = 0; run < $2; run++)); do
     start=${EPOCHREALTIME/./}
     "$rlpipe" validate "$1" 2>/dev/null
     echo $((${EPOCHREALTIME/./} - start))
