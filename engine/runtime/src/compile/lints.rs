@@ -11,6 +11,11 @@ use super::pipeline::{Node, Pipeline};
 
 /// Looks for what is legal and odd.
 pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+    let buffers = pipeline
+        .live()
+        .filter(|(_, _, contract)| matches!(contract.role, Role::Buffer { .. }));
+    // Once for all evaluators: there may be thousands.
+    let trained: BTreeSet<usize> = buffers.flat_map(|(buffer, _, _)| pipeline.upstream(buffer)).collect();
     for (index, node, contract) in pipeline.live() {
         match &contract.role {
             Role::Trainer {
@@ -26,7 +31,7 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 reference(pipeline, index, node, *kl, diagnostics);
             }
             Role::Judger { weights, .. } => weighing(node, weights, diagnostics),
-            Role::Evaluator { .. } => evaluation(pipeline, index, node, diagnostics),
+            Role::Evaluator { .. } => evaluation(pipeline, index, &trained, diagnostics),
             _ => {}
         }
     }
@@ -239,7 +244,8 @@ fn weighing(node: &Node, weights: &[(Vec<String>, f64)], diagnostics: &mut Diagn
 }
 
 /// Evaluations that measure something else than they seem to.
-fn evaluation(pipeline: &Pipeline, index: usize, node: &Node, diagnostics: &mut Diagnostics) {
+fn evaluation(pipeline: &Pipeline, index: usize, trained: &BTreeSet<usize>, diagnostics: &mut Diagnostics) {
+    let node = &pipeline.nodes[index];
     let up = pipeline.upstream(index);
     let role = |node: &Node| node.contract.as_ref().map(|contract| contract.role.clone());
     let from = node.input("groups").map_or(node.key_range, |endpoint| endpoint.range);
@@ -257,11 +263,6 @@ fn evaluation(pipeline: &Pipeline, index: usize, node: &Node, diagnostics: &mut 
             );
         }
     }
-    let trained: BTreeSet<usize> = pipeline
-        .live()
-        .filter(|(_, _, contract)| matches!(contract.role, Role::Buffer { .. }))
-        .flat_map(|(buffer, _, _)| pipeline.upstream(buffer))
-        .collect();
     for sampler in up
         .iter()
         .filter(|up| trained.contains(up))
