@@ -270,6 +270,23 @@ fn more_than_the_machine_has() {
     }
 }
 
+/// Whether there is room is said once, by the passes: what was measured does not contradict it.
+#[test]
+fn too_little_memory_is_a_fault_and_nothing_else() {
+    let place = Place::new();
+    let little = [
+        "--set",
+        "pools.local.host_memory_per_worker=1KiB",
+        "--set",
+        "pools.local.accelerator=cpu",
+    ];
+    let found = place.doctor(&[&[QUICKSTART][..], &little].concat());
+    assert_eq!(found.fault("memory", "a worker of `local` takes")["code"], "RL0705");
+    let mut all = found.whole["findings"].as_array().unwrap().iter();
+    let is_well = |finding: &Value| finding["topic"] == "memory" && finding["state"] == "ok";
+    assert!(!all.any(is_well), "{:#}", found.whole);
+}
+
 #[test]
 fn intervals_that_do_not_fit_are_mended_in_the_file() {
     let place = Place::new();

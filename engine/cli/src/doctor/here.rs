@@ -8,7 +8,7 @@ use rlpipe_backends::Hub;
 use rlpipe_core::kind::{Role, Target};
 use rlpipe_runtime::cluster::worker_program;
 use rlpipe_runtime::compile::{
-    Accelerator, MemoryDevice, disk_needs, existing_folder, is_secret, shown_bytes, shown_path, stored, worker_memory,
+    Accelerator, Pipeline, disk_needs, existing_folder, is_secret, shown_bytes, shown_path, stored, worker_memory,
 };
 use rlpipe_runtime::plan::Plan;
 use rlpipe_runtime::run::standing;
@@ -60,6 +60,9 @@ pub fn measured(looked: &Looked<'_>, found: &[Finding]) -> Vec<Finding> {
     if let Some(plan) = Plan::of(pipeline) {
         ok(Topic::Steps, steps(&plan));
     }
+    for text in memory(looked, pipeline) {
+        ok(Topic::Memory, text);
+    }
     for (name, pool) in &pipeline.pools {
         let Some(config) = pool.config.as_ref().filter(|_| pipeline.uses(Target::Pool, name)) else {
             continue;
@@ -76,7 +79,6 @@ pub fn measured(looked: &Looked<'_>, found: &[Finding]) -> Vec<Finding> {
         };
         ok(Topic::Resources, format!("`{name}`: {workers} {what}"));
     }
-    all.extend(memory(looked));
     all.extend(disk(looked));
     all.extend(output(looked));
     all.extend(programs(looked, is_faulty(Topic::Programs)));
@@ -126,36 +128,23 @@ fn steps(plan: &Plan) -> String {
     parts.join(", ")
 }
 
-/// What workers hold, as far as it is known before a run.
-fn memory(looked: &Looked<'_>) -> Vec<Finding> {
-    let Some(pipeline) = looked.pipeline else {
-        return Vec::new();
-    };
-    let mut workers = worker_memory(pipeline, Some(&looked.machine), &[]);
+/// What workers hold, as the data has it; whether there is room for it the passes say (RL0705, RL1133).
+fn memory(looked: &Looked<'_>, pipeline: &Pipeline) -> Vec<String> {
+    let mut workers = worker_memory(pipeline, Some(&looked.machine), &looked.data.tallies);
     // All workers of a pool hold the same.
     workers.dedup_by(|worker, before| worker.pool == before.pool);
     let of_worker = |worker: &rlpipe_runtime::compile::WorkerMemory| {
         let (phase, bytes) = worker.peak()?;
-        let machine = match worker.device {
-            MemoryDevice::Host => looked.machine.memory.map(|memory| memory.0),
-            MemoryDevice::Accelerator => None,
+        let of = match worker.available_bytes {
+            Some(bytes) => format!(", and may have {}", shown_bytes(bytes)),
+            None => ", on its accelerator".to_owned(),
         };
-        let of = match (worker.available_bytes, machine) {
-            (Some(bytes), _) => format!(", and may have {}", shown_bytes(bytes)),
-            (None, Some(bytes)) => format!(", and this machine has {}", shown_bytes(bytes)),
-            (None, None) => ", on its accelerator".to_owned(),
-        };
-        let text = format!(
+        Some(format!(
             "`{}`: a worker holds {} at {}{of}",
             worker.pool,
             shown_bytes(bytes),
             phase.name()
-        );
-        let too_much = machine.is_some_and(|there| bytes > there);
-        Some(match too_much {
-            true => Finding::new(Topic::Memory, State::Fault, text).mend("free -h"),
-            false => Finding::new(Topic::Memory, State::Ok, text),
-        })
+        ))
     };
     workers.iter().filter_map(of_worker).collect()
 }

@@ -5,6 +5,7 @@ use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
 use super::super::config::PoolConfig;
 use super::super::pipeline::Pipeline;
 use super::needs::{self, Held};
+use super::parts::most_slots;
 use super::{Machine, MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory, device, of_pool};
 
 /// Parts that are named in a message.
@@ -194,12 +195,8 @@ impl Case<'_> {
             }
             Setting::Slots => {
                 let engine = self.models.iter().find_map(|held| held.engine.as_ref())?;
-                let default = if self.pool.memory_per_accelerator.is_some() {
-                    1024
-                } else {
-                    32
-                };
-                Some((engine.node, engine.slots.unwrap_or(default), 1))
+                let chosen = most_slots(device(self.pool, self.outside)?);
+                Some((engine.node, engine.slots.unwrap_or(chosen), 1))
             }
         }
     }

@@ -282,22 +282,28 @@ fn lasting(held: &Held<'_>, sizes: &Sizes, list: &mut List<'_>) {
     }
 }
 
+/// The most rollouts in flight that a worker chooses by itself.
+pub fn most_slots(device: MemoryDevice) -> u64 {
+    match device {
+        MemoryDevice::Host => HOST_SLOTS,
+        MemoryDevice::Accelerator => MOST_ACCELERATOR_SLOTS,
+    }
+}
+
 /// How many rollouts are in flight, as the worker chooses (`chosen_slots` in nodes/torch/src/generate/engine.rs).
 fn slots(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u64 {
     if let Some(slots) = engine.slots {
         return slots;
     }
-    if !sizes.on_card() {
-        return HOST_SLOTS;
-    }
-    let Some(free) = free else {
-        return MOST_ACCELERATOR_SLOTS;
+    let most = most_slots(sizes.device);
+    let Some(free) = free.filter(|_| sizes.on_card()) else {
+        return most;
     };
     let held = if trained { 16 * sizes.parameters } else { 0 };
     let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held);
     let of_slot = sizes.cached() * engine.context + 40 * sizes.vocabulary;
     // With fewer than 8 the worker refuses to start.
-    ((usable / of_slot.max(1)).min(MOST_ACCELERATOR_SLOTS) / 8 * 8).max(8)
+    ((usable / of_slot.max(1)).min(most) / 8 * 8).max(8)
 }
 
 /// The cache, prompts and decoding (nodes/torch/src/generate/cache.rs, sampling.rs).
