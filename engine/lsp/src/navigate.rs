@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use gen_lsp_types as lsp;
-use rlpipe_core::diagnostic::Fix;
+use rlpipe_core::diagnostic::{Fix, applicable};
 use rlpipe_core::document::{Entry, SourceId, Tree};
 use rlpipe_runtime::compile::Outcome;
 
@@ -188,16 +188,8 @@ pub fn actions(document: &Document, outcome: &Outcome, params: &lsp::CodeActionP
             });
         }
     }
-    let mut fixes: Vec<&Fix> = faults
-        .iter()
-        .filter_map(|fault| fault.fix.as_ref())
-        .filter(is_own)
-        .collect();
-    fixes.sort_by_key(|fix| (fix.range.start, fix.range.end));
-    fixes.dedup_by(|later, earlier| {
-        later.range.start < earlier.range.end
-            || later.range == earlier.range && later.replacement == earlier.replacement
-    });
+    let fixes = faults.iter().filter_map(|fault| fault.fix.as_ref());
+    let fixes = applicable(document.text.as_str(), &fixes.filter(is_own).collect::<Vec<_>>());
     if wanted(&lsp::CodeActionKind::SourceFixAll) && !fixes.is_empty() {
         let edits = fixes.iter().map(|fix| text_edit(document, fix));
         actions.push(lsp::CodeAction {

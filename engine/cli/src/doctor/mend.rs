@@ -5,33 +5,28 @@ use rlpipe_core::document::Format;
 
 use super::Looked;
 use crate::arguments::PipelineArguments;
+use crate::output::shell_word;
 
 /// What was given on the command line, to be given again; without one of the short forms, which another would contradict.
 pub fn given(arguments: &PipelineArguments, without: &str) -> String {
     let files = arguments.files.iter();
-    let mut words: Vec<String> = files.map(|file| quoted(&file.display().to_string())).collect();
+    let mut words: Vec<String> = files.map(|file| shell_word(&file.display().to_string())).collect();
     let short = [
         ("--work-dir", arguments.work_dir.clone()),
         ("--num-workers", arguments.num_workers.map(|number| number.to_string())),
         ("--backend", arguments.backend.clone()),
     ];
     for (name, value) in short.into_iter().filter(|(name, _)| *name != without) {
-        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), quoted(&value)]));
+        words.extend(
+            value
+                .into_iter()
+                .flat_map(|value| [name.to_owned(), shell_word(&value)]),
+        );
     }
     for set in &arguments.overrides {
-        words.extend(["--set".to_owned(), quoted(set)]);
+        words.extend(["--set".to_owned(), shell_word(set)]);
     }
     words.join(" ")
-}
-
-/// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 /// Commands that mend it, the best first; where no command can, one that says more.
@@ -82,7 +77,7 @@ pub fn mends(looked: &Looked<'_>, diagnostic: &Diagnostic) -> Vec<String> {
         "RL1102" => {
             let path = names.last().copied().unwrap_or_default();
             let folder = std::path::Path::new(path).parent().unwrap_or(std::path::Path::new("."));
-            vec![format!("ls {}", quoted(&folder.display().to_string()))]
+            vec![format!("ls {}", shell_word(&folder.display().to_string()))]
         }
         "RL1103" | "RL1107"
             if looked
@@ -115,10 +110,12 @@ pub fn mends(looked: &Looked<'_>, diagnostic: &Diagnostic) -> Vec<String> {
             "free -h".to_owned(),
             run(&format!("--set pools.{}.host_memory_per_worker=null", name(0))),
         ],
-        "RL1120" if diagnostic.message.ends_with("is not executable") => vec![format!("chmod +x {}", quoted(name(0)))],
+        "RL1120" if diagnostic.message.ends_with("is not executable") => {
+            vec![format!("chmod +x {}", shell_word(name(0)))]
+        }
         "RL1121" => names.iter().skip(1).map(|name| format!("export {name}=...")).collect(),
         "RL1131" => {
-            let folder = quoted(names.first().copied().unwrap_or_default());
+            let folder = shell_word(names.first().copied().unwrap_or_default());
             vec![
                 format!("df -h {folder}"),
                 format!("du -sh {folder}/*"),
@@ -134,7 +131,7 @@ pub fn mends(looked: &Looked<'_>, diagnostic: &Diagnostic) -> Vec<String> {
     // The row, where there is one, is what must be changed.
     let place = looked.outcome.sources.place(diagnostic.primary.range);
     if diagnostic.code.id.starts_with("RL10") && place.file.ends_with(".jsonl") {
-        let row = format!("sed -n {}p {}", place.line, quoted(&place.file));
+        let row = format!("sed -n {}p {}", place.line, shell_word(&place.file));
         return vec![row, format!("rlpipe explain {}", diagnostic.code.id)];
     }
     vec![format!("rlpipe explain {}", diagnostic.code.id)]
@@ -158,11 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_as_a_shell_needs_it() {
-        assert_eq!(quoted("a/b.yaml"), "a/b.yaml");
-        assert_eq!(quoted("nodes.x={ a: 1 }"), "'nodes.x={ a: 1 }'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
+    fn literals_stand_in_backticks() {
         assert_eq!(literals("`A`, `B` are set, but at most one may be"), ["A", "B"]);
     }
 }

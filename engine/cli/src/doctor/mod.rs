@@ -228,7 +228,6 @@ fn text(findings: &[Finding], faults: usize, warnings: usize) -> String {
             let _ = writeln!(out, "                        $ {command}");
         }
     }
-    let words = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let verdict = if faults == 0 {
         "a run can start"
     } else {
@@ -237,8 +236,8 @@ fn text(findings: &[Finding], faults: usize, warnings: usize) -> String {
     let _ = writeln!(
         out,
         "\n{verdict}: {}, {}",
-        words(faults, "fault"),
-        words(warnings, "warning")
+        output::counted(faults as u64, "fault"),
+        output::counted(warnings as u64, "warning")
     );
     out
 }

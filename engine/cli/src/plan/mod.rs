@@ -135,7 +135,7 @@ fn clocks(plan: &Plan) -> String {
         }
         let times = plan.total_steps.map(|total| {
             let times = (0..=total).filter(|step| clock.is_due(*step, total)).count();
-            format!(": {times} time{}", if times == 1 { "" } else { "s" })
+            format!(": {}", output::counted(times as u64, "time"))
         });
         let _ = writeln!(
             out,

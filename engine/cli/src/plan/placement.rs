@@ -8,6 +8,8 @@ use rlpipe_runtime::compile::{Accelerator, PoolConfig};
 use rlpipe_runtime::plan::{Plan, PlannedModel};
 use rlpipe_stages::KINDS;
 
+use crate::output::counted;
+
 /// Nodes on pools, pools on workers, workers on devices; what names no pool runs in the driver.
 pub fn section(plan: &Plan) -> Result<String> {
     let mut placed: Vec<(&str, Option<String>)> = Vec::new();
@@ -31,7 +33,7 @@ pub fn section(plan: &Plan) -> Result<String> {
                 "    worker {}, {}, {}: {}",
                 worker.rank,
                 device(pool.accelerator),
-                count(pool.cpus_per_worker.get().into(), "thread"),
+                counted(pool.cpus_per_worker.get().into(), "thread"),
                 models.join("; ")
             );
         }
@@ -44,7 +46,7 @@ pub fn section(plan: &Plan) -> Result<String> {
 }
 
 fn equipment(pool: &PoolConfig) -> String {
-    let workers = count(pool.workers(), "worker");
+    let workers = counted(pool.workers(), "worker");
     let machines = match pool.nodes.get() {
         1 => String::new(),
         machines => format!(" on {machines} machines"),
@@ -72,8 +74,4 @@ fn model(model: &PlannedModel) -> String {
     format!("`{}` {}", model.model, does.join(" and "))
         .trim_end()
         .to_owned()
-}
-
-fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

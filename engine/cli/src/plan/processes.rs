@@ -12,6 +12,7 @@ use rlpipe_runtime::compile::{Variables, is_secret};
 use rlpipe_runtime::plan::Plan;
 use serde::Serialize;
 
+use crate::output::shell_word;
 use crate::programs::planned;
 
 /// One process.
@@ -127,11 +128,9 @@ pub fn section(plan: &Plan, variables: &Variables) -> Result<String> {
 
 /// A word as a shell reads it; one over several lines is cut.
 fn quoted(word: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,+@%".contains(character);
     let mut lines = word.trim().lines();
     match (lines.next(), lines.next()) {
-        (Some(line), None) if line.chars().all(plain) => word.to_owned(),
         (Some(line), Some(_)) => format!("'{line} ...'"),
-        _ => format!("'{}'", word.replace('\'', "'\\''")),
+        _ => shell_word(word),
     }
 }

@@ -6,11 +6,12 @@ mod models;
 
 use std::path::Path;
 
-use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
+use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::Segment;
 use rlpipe_core::kind::{ByteSize, Role, Target};
 
 pub use disk::{DiskNeeds, existing_folder, free_disk, needs as disk_needs, shown_bytes};
+pub use models::absent as absent_models;
 
 use super::config::{Accelerator, Dtype, VarKind};
 use super::pipeline::Pipeline;
@@ -69,14 +70,6 @@ fn memory() -> Option<ByteSize> {
 /// Looks at paths, and at what this machine has.
 pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
     check_on(pipeline, &Machine::this(), diagnostics);
-}
-
-/// Says which models are not there, for those who look at data alone: rows become tokens by a model's folder.
-pub fn absent_models(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
-    let mut found = Diagnostics::default();
-    models::check(pipeline, &mut found);
-    let absent = |code: &Code| [codes::RL1102.id, codes::RL1107.id].contains(&code.id);
-    diagnostics.extend(found.into_iter().filter(|diagnostic| absent(diagnostic.code)));
 }
 
 /// Looks at paths, and at what a machine has.

@@ -7,25 +7,43 @@ use rlpipe_core::document::Range;
 use rlpipe_core::kind::{Role, Target};
 use rlpipe_model::{Part, check_folder, read_config};
 
-use super::super::config::VarKind;
+use super::super::config::{ModelConfig, VarKind};
 use super::super::data::missing_files;
-use super::super::pipeline::Pipeline;
+use super::super::pipeline::{Pipeline, Section};
 use super::super::read::quoted;
 use super::super::shown::shown_path;
 use super::was_told;
 
 /// Looks at every model that is used.
 pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
-    for (name, model) in &pipeline.models {
-        let Some(config) = &model.config else { continue };
-        if !pipeline.uses(Target::Model, name) {
-            continue;
-        }
+    absent(pipeline, diagnostics);
+    for (name, model, config) in used(pipeline) {
         if let Some(init) = &config.init {
             let reads = i64::from(init.max_position_embeddings.get());
             let place = pipeline.range_of(&["models", name, "init", "max_position_embeddings"]);
             contexts(pipeline, name, reads, place, "", diagnostics);
         }
+        let at = |key: &str| pipeline.range_of(&["models", name, key]).unwrap_or(model.key_range);
+        if let Some(folder) = config
+            .path
+            .as_ref()
+            .map(|path| path.as_path())
+            .filter(|path| path.is_dir())
+        {
+            let way_out =
+                "copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors";
+            model_in(pipeline, folder, name, at("path"), way_out, diagnostics);
+        }
+        if let Some(snapshot) = config.hub.as_ref().and_then(|hub| pipeline.hub.find(hub)) {
+            let way_out = "`rlpipe download` with this pipeline fetches what is missing";
+            model_in(pipeline, &snapshot.folder, name, at("hub"), way_out, diagnostics);
+        }
+    }
+}
+
+/// Looks for what is not there at all: folders, snapshots and chat templates of the models that are used.
+pub fn absent(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
+    for (name, model, config) in used(pipeline) {
         let at = |key: &str| pipeline.range_of(&["models", name, key]).unwrap_or(model.key_range);
         let template = config
             .chat_template
@@ -46,46 +64,45 @@ pub fn check(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {
                 );
             }
         }
-        if let Some(path) = &config.path {
-            let folder = path.as_path();
-            if folder.is_dir() {
-                let way_out =
-                    "copy them from where the model was released: rlpipe reads Hugging Face folders with safetensors";
-                model_in(pipeline, folder, name, at("path"), way_out, diagnostics);
-            } else if !was_told(pipeline, &["models", name, "path"], VarKind::Dir) {
-                let message = format!(
-                    "the model `{name}`: there is no folder `{}`",
-                    shown_path(folder).display()
-                );
-                diagnostics.push(
-                    Diagnostic::error(&codes::RL1102, at("path"), message)
-                        .label_text("no such folder")
-                        .note("a relative path in a file starts at the folder of that file"),
-                );
-            }
+        if let Some(folder) = config.path.as_ref().map(|path| path.as_path())
+            && !folder.is_dir()
+            && !was_told(pipeline, &["models", name, "path"], VarKind::Dir)
+        {
+            let message = format!(
+                "the model `{name}`: there is no folder `{}`",
+                shown_path(folder).display()
+            );
+            diagnostics.push(
+                Diagnostic::error(&codes::RL1102, at("path"), message)
+                    .label_text("no such folder")
+                    .note("a relative path in a file starts at the folder of that file"),
+            );
         }
-        if let Some(hub) = &config.hub {
-            match pipeline.hub.find(hub) {
-                Some(snapshot) => {
-                    let way_out = "`rlpipe download` with this pipeline fetches what is missing";
-                    model_in(pipeline, &snapshot.folder, name, at("hub"), way_out, diagnostics);
-                }
-                None => diagnostics.push(
-                    Diagnostic::error(
-                        &codes::RL1107,
-                        at("hub"),
-                        format!("the model `{name}`: `{hub}` is not on this machine"),
-                    )
-                    .label_text("not downloaded")
-                    .note(format!(
-                        "looked in `{}`",
-                        pipeline.hub.repository(&hub.repository).display()
-                    ))
-                    .note("`rlpipe download` with this pipeline fetches it; `HF_HUB_CACHE` names another cache"),
-                ),
-            }
+        if let Some(hub) = config.hub.as_ref().filter(|hub| pipeline.hub.find(hub).is_none()) {
+            diagnostics.push(
+                Diagnostic::error(
+                    &codes::RL1107,
+                    at("hub"),
+                    format!("the model `{name}`: `{hub}` is not on this machine"),
+                )
+                .label_text("not downloaded")
+                .note(format!(
+                    "looked in `{}`",
+                    pipeline.hub.repository(&hub.repository).display()
+                ))
+                .note("`rlpipe download` with this pipeline fetches it; `HF_HUB_CACHE` names another cache"),
+            );
         }
     }
+}
+
+/// The models that anything that runs names.
+fn used(pipeline: &Pipeline) -> impl Iterator<Item = (&str, &Section<ModelConfig>, &ModelConfig)> {
+    let used = pipeline
+        .models
+        .iter()
+        .filter(|(name, _)| pipeline.uses(Target::Model, name));
+    used.filter_map(|(name, model)| Some((name.as_str(), model, model.config.as_ref()?)))
 }
 
 /// What a model folder lacks, and what of it cannot be run.
