@@ -1,58 +1,32 @@
-//! Slots, admission and decode blocks.
+//! Slots and admission: which samples run, and what becomes of their tokens.
 //!
-//! A block draws and runs `block` tokens for every slot without asking the device anything; then one transfer brings
-//! ids and log-probs to the host, which ends samples and fills their slots anew. On a CPU every shape is fixed and
-//! prompts are run one at a time, so what a rollout computes does not depend on what else is there.
+//! A `Decoder` computes. On a CPU, and in types that have no kernels, that is `plain`; on a card in bfloat16 `graphs`, which
+//! has one block of tokens in flight while the host looks at the one before.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use rlpipe_wire::v1;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-use super::cache::{self, Cache};
+use super::decoder::{Block, Decoder, Group, Model, Ticket};
+use super::plain::Plain;
 use super::request::Request;
-use super::sampling::{SlotSampling, SlotSettings};
-use crate::device::{memory_bytes, wide};
 use crate::model::Network;
-use crate::{Error, Result, fail, rng};
-
-/// Slots on a CPU unless asked otherwise.
-const CPU_SLOTS: i64 = 32;
-/// Most slots that are chosen on a card.
-const CARD_SLOTS: i64 = 1024;
-/// Tokens of one prefill on a card, padding included.
-const PREFILL_TOKENS: usize = 16_384;
-/// Attention on a card reads a multiple of this many places.
-const LIVE_STEP: i64 = 64;
+use crate::{Result, fail};
 
 /// A command that has ended, by its id.
 pub type Finished = (u64, Result<v1::Generated>);
-
-/// What a slot is doing.
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    request: u64,
-    sample: usize,
-    /// Of the next token to draw.
-    position: i64,
-    /// That computed the logits of that token.
-    version: u64,
-}
 
 /// Generates for one model.
 #[derive(Debug)]
 pub struct Engine {
     context: i64,
-    /// Tokens between two looks at the results.
-    block: usize,
-    cache: Cache,
-    logits: Tensor,
-    rows: Vec<Option<Row>>,
+    decoder: Box<dyn Decoder>,
+    /// Who has each slot.
+    slots: Vec<Option<Ticket>>,
     requests: BTreeMap<u64, Request>,
     /// Samples without a slot.
     waiting: VecDeque<(u64, usize)>,
-    /// Made anew when a slot is filled.
-    sampling: Option<SlotSampling>,
     /// What each token stands for, by id; empty where that was not told.
     token_bytes: Vec<Vec<u8>>,
     /// Policy version of the weights.
@@ -80,19 +54,13 @@ impl Engine {
             };
             fail!("`max_context_tokens` is {context}, but the model reads 2 to {reach} positions{why}");
         }
-        let slots = match i64::from(spec.slots) {
-            0 => chosen_slots(network, spec.memory_fraction, held_bytes, context)?,
-            slots => slots,
-        };
+        let decoder: Box<dyn Decoder> = Box::new(Plain::new(network, spec, held_bytes)?);
         Ok(Self {
             context,
-            block: if network.device.is_cuda() { 16 } else { 1 },
-            cache: Cache::new(network, slots, context),
-            logits: cache::empty_logits(network, slots),
-            rows: vec![None; slots as usize],
+            slots: vec![None; decoder.slots()],
+            decoder,
             requests: BTreeMap::new(),
             waiting: VecDeque::new(),
-            sampling: None,
             token_bytes,
             version,
         })
@@ -100,7 +68,7 @@ impl Engine {
 
     /// Rollouts that can be in flight.
     pub fn slots(&self) -> usize {
-        self.rows.len()
+        self.slots.len()
     }
 
     /// Whether nothing is in flight.
@@ -111,9 +79,7 @@ impl Engine {
     /// Later tokens are of this version; prompts that wait are run again.
     pub fn set_version(&mut self, version: u64) {
         self.version = version;
-        for request in self.requests.values_mut() {
-            request.prefilled = None;
-        }
+        self.decoder.forget_prompts();
     }
 
     /// Accepts a command; a group without samples ends at once.
@@ -133,34 +99,39 @@ impl Engine {
     /// Ends a command with what it has; none when it is not in flight.
     pub fn abort(&mut self, id: u64) -> Option<v1::Generated> {
         let request = self.requests.remove(&id)?;
-        self.forget(id);
+        self.waiting.retain(|(request, _)| *request != id);
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].is_some_and(|ticket| ticket.request == id) {
+                self.release(slot);
+            }
+        }
+        self.decoder.forget_prompt(id);
         Some(request.into_aborted())
     }
 
     /// Drops everything in flight after a fault; returns the ids.
     pub fn clear(&mut self) -> Vec<u64> {
-        self.rows.fill(None);
+        self.slots.fill(None);
         self.waiting.clear();
-        self.sampling = None;
-        self.cache.clear();
+        self.decoder.clear();
         std::mem::take(&mut self.requests).into_keys().collect()
     }
 
-    fn forget(&mut self, id: u64) {
-        self.waiting.retain(|(request, _)| *request != id);
-        for row in &mut self.rows {
-            if row.is_some_and(|row| row.request == id) {
-                *row = None;
-            }
-        }
-    }
-
-    /// Admits what waits and runs one block; returns the commands that ended.
+    /// Admits what waits, asks for a block and takes what has come back; returns the commands that ended.
     pub fn advance(&mut self, network: &Network, weights: &[Tensor]) -> Result<Vec<Finished>> {
         let _no_grad = tch::no_grad_guard();
-        self.admit(network, weights);
-        if self.rows.iter().any(Option::is_some) {
-            self.run_block(network, weights)?;
+        let model = Model { network, weights };
+        self.admit(model)?;
+        let tickets: Vec<Ticket> = self.slots.iter().copied().flatten().collect();
+        let stays = if tickets.is_empty() {
+            0
+        } else {
+            self.decoder.launch(model, &tickets, self.version)?;
+            self.decoder.depth()
+        };
+        while self.decoder.in_flight() > stays {
+            let block = self.decoder.collect()?;
+            self.take(&block)?;
         }
         let ended = self.requests.iter().filter(|(_, request)| request.is_finished());
         let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
@@ -172,188 +143,79 @@ impl Engine {
         Ok(ended.into_iter().filter_map(take).collect())
     }
 
-    fn admit(&mut self, network: &Network, weights: &[Tensor]) {
-        let free: Vec<usize> = (0..self.rows.len()).filter(|&slot| self.rows[slot].is_none()).collect();
-        let admitted: Vec<(u64, usize)> = self.waiting.drain(..free.len().min(self.waiting.len())).collect();
-        if admitted.is_empty() {
-            return;
-        }
-        self.sampling = None;
-        let mut groups: Vec<(u64, Vec<(usize, usize)>)> = Vec::new();
-        for ((id, sample), slot) in admitted.into_iter().zip(free) {
-            match groups.last_mut() {
-                Some((last, placed)) if *last == id => placed.push((sample, slot)),
-                _ => groups.push((id, vec![(sample, slot)])),
-            }
-        }
-        self.prefill(network, weights, groups.iter().map(|(id, _)| *id));
-        for (id, placed) in groups {
-            let waits = self.waiting.iter().any(|(request, _)| *request == id);
-            let Some(request) = self.requests.get_mut(&id) else {
+    /// Gives free slots to waiting samples, in the order in which they came.
+    fn admit(&mut self, model: Model<'_>) -> Result<()> {
+        let mut free: VecDeque<usize> = (0..self.slots.len())
+            .filter(|&slot| self.slots[slot].is_none())
+            .collect();
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        while let Some(&(id, _)) = self.waiting.front() {
+            let Some(request) = self.requests.get(&id) else {
+                self.waiting.pop_front();
                 continue;
             };
-            let Some(prompt) = request.prefilled.take() else {
-                continue;
-            };
-            let slots: Vec<i64> = placed.iter().map(|(_, slot)| *slot as i64).collect();
-            self.cache.place(&prompt, &slots);
-            let index = Tensor::from_slice(&slots).to_device(network.device);
-            let logits = prompt.logits.unsqueeze(0).expand([slots.len() as i64, -1], false);
-            let _ = self.logits.index_copy_(0, &index, &logits);
-            for (sample, slot) in placed {
-                let position = request.prompt.len() as i64;
-                self.rows[slot] = Some(Row {
-                    request: id,
-                    sample,
-                    position,
-                    version: prompt.version,
-                });
+            let wanted = self.waiting.iter().take_while(|(next, _)| *next == id).count();
+            let count = self.decoder.room(id, request, wanted.min(free.len()));
+            if count == 0 {
+                break;
             }
-            request.prefilled = waits.then_some(prompt);
+            let tickets = self.waiting.drain(..count).zip(free.drain(..count));
+            let tickets = tickets.map(|((request, sample), slot)| Ticket { request, sample, slot });
+            groups.push(Group {
+                id,
+                request,
+                tickets: tickets.collect(),
+                others_wait: count < wanted,
+            });
         }
-    }
-
-    fn prefill(&mut self, network: &Network, weights: &[Tensor], ids: impl Iterator<Item = u64>) {
-        let missing: Vec<u64> = ids
-            .filter(|id| self.requests.get(id).is_some_and(|r| r.prefilled.is_none()))
-            .collect();
-        let together = if cache::neighbours_matter(network.device) {
-            PREFILL_TOKENS
-        } else {
-            1
-        };
-        let mut rest = missing.as_slice();
-        while !rest.is_empty() {
-            let (mut count, mut longest) = (0, 0);
-            for id in rest {
-                longest = longest.max(self.requests[id].prompt.len());
-                if count > 0 && longest * (count + 1) > together {
-                    break;
-                }
-                count += 1;
-            }
-            let (batch, later) = rest.split_at(count);
-            let prompts: Vec<&[u32]> = batch.iter().map(|id| self.requests[id].prompt.as_slice()).collect();
-            let states = cache::prefill(network, weights, &prompts, self.version);
-            for (id, state) in batch.iter().zip(states) {
-                if let Some(request) = self.requests.get_mut(id) {
-                    request.prefilled = Some(state);
-                }
-            }
-            rest = later;
+        if groups.is_empty() {
+            return Ok(());
         }
-    }
-
-    fn run_block(&mut self, network: &Network, weights: &[Tensor]) -> Result<()> {
-        let device = network.device;
-        let positions: Vec<i64> = self.rows.iter().map(|row| row.map_or(0, |row| row.position)).collect();
-        let uniforms: Vec<f64> = self.rows.iter().flat_map(|row| self.uniforms(*row)).collect();
-        let shape = [self.rows.len() as i64, self.block as i64];
-        let uniforms = Tensor::from_slice(&uniforms).view(shape).to_device(device);
-        let mut at = Tensor::from_slice(&positions).to_device(device);
-        let farthest = positions.iter().max().copied().unwrap_or(0) + self.block as i64;
-        let live = if cache::neighbours_matter(device) {
-            ((farthest + LIVE_STEP) / LIVE_STEP * LIVE_STEP).min(self.context)
-        } else {
-            self.context
-        };
-        let settings = self.sampling.take().unwrap_or_else(|| self.slot_sampling(network));
-        let (mut ids, mut logprobs) = (Vec::with_capacity(self.block), Vec::with_capacity(self.block));
-        for step in 0..self.block {
-            let (id, logprob) = settings.draw(&self.logits, &at, &uniforms.select(1, step as i64));
-            if step + 1 < self.block {
-                self.logits = self.cache.decode(network, weights, &id, &at, live);
-                // A row that ended inside the block goes on, in its own slot, until the block ends.
-                at = (at + 1).clamp_max(self.context - 1);
-            }
-            ids.push(id);
-            logprobs.push(logprob);
+        self.decoder.place(model, &groups, self.version)?;
+        for ticket in groups.iter().flat_map(|group| &group.tickets) {
+            self.slots[ticket.slot] = Some(*ticket);
         }
-        let columns: Vec<Tensor> = ids
-            .iter()
-            .map(|id| id.to_kind(Kind::Double))
-            .chain(logprobs.iter().map(|logprob| logprob.to_kind(Kind::Double)))
-            .collect();
-        let drawn: Vec<f64> = Vec::try_from(Tensor::stack(&columns, 1).view([-1]))?;
-        let alive = self.take_block(&drawn)?;
-        if alive && let Some(last) = ids.last() {
-            self.logits = self.cache.decode(network, weights, last, &at, live);
-        }
-        self.sampling = Some(settings);
         Ok(())
     }
 
-    /// Hands the drawn tokens to their samples; true when any row goes on.
-    fn take_block(&mut self, drawn: &[f64]) -> Result<bool> {
-        let block = self.block;
-        for (row, drawn) in self.rows.iter_mut().zip(drawn.chunks_exact(2 * block)) {
-            let Some(going) = row else { continue };
-            let Some(request) = self.requests.get_mut(&going.request) else {
+    /// Hands the tokens of a block to their samples.
+    fn take(&mut self, block: &Block) -> Result<()> {
+        let width = block.tickets.len();
+        for (row, ticket) in block.tickets.iter().enumerate() {
+            if self.slots[ticket.slot] != Some(*ticket) {
+                continue;
+            }
+            let Some(request) = self.requests.get_mut(&ticket.request) else {
                 continue;
             };
-            let mut ended = false;
-            for step in 0..block {
-                let (id, logprob) = (drawn[step] as u32, drawn[block + step] as f32);
+            for step in 0..block.steps {
+                let (id, logprob) = (block.ids[step * width + row], block.logprobs[step * width + row]);
+                let Ok(id) = u32::try_from(id) else { break };
                 if !logprob.is_finite() {
                     fail!(
                         "the model's logits after {} tokens are not finite; the weights have diverged: \
                          lower the learning rate or resume from an earlier checkpoint",
-                        going.position
+                        request.prompt.len() + request.samples[ticket.sample].ids.len()
                     );
                 }
                 let bytes = self.token_bytes.get(id as usize).map_or(&[][..], Vec::as_slice);
-                ended = request.push(going.sample, id, bytes, logprob, going.version);
-                going.position += 1;
-                going.version = self.version;
-                if ended {
+                let version = if step == 0 {
+                    block.first_versions[row]
+                } else {
+                    block.version
+                };
+                if request.push(ticket.sample, id, bytes, logprob, version) {
+                    self.slots[ticket.slot] = None;
+                    self.decoder.release(ticket.slot);
                     break;
                 }
             }
-            if ended {
-                *row = None;
-            }
         }
-        Ok(self.rows.iter().any(Option::is_some))
+        Ok(())
     }
 
-    fn uniforms(&self, row: Option<Row>) -> Vec<f64> {
-        let drawn = |row: Row, step: usize| {
-            self.requests.get(&row.request).map_or(0.5, |r| {
-                rng::uniform(r.seeds[row.sample], row.position as u64 + step as u64)
-            })
-        };
-        (0..self.block)
-            .map(|step| row.map_or(0.5, |row| drawn(row, step)))
-            .collect()
+    fn release(&mut self, slot: usize) {
+        self.slots[slot] = None;
+        self.decoder.release(slot);
     }
-
-    fn slot_sampling(&self, network: &Network) -> SlotSampling {
-        let settings = |row: &Option<Row>| {
-            let request = row.and_then(|row| self.requests.get(&row.request));
-            request.map_or_else(SlotSettings::default, |request| request.settings.clone())
-        };
-        let slots: Vec<SlotSettings> = self.rows.iter().map(settings).collect();
-        SlotSampling::new(&slots, network.config.vocabulary, wide(network.kind), network.device)
-    }
-}
-
-fn chosen_slots(network: &Network, memory_fraction: f64, held_bytes: u64, context: i64) -> Result<i64> {
-    let Some((free, _)) = memory_bytes(network.device) else {
-        return Ok(CPU_SLOTS);
-    };
-    if !(memory_fraction > 0.0 && memory_fraction <= 1.0) {
-        fail!("`memory_fraction` is {memory_fraction}, but a number above 0 and at most 1 is needed");
-    }
-    let usable = ((free as f64 * memory_fraction) as u64).saturating_sub(held_bytes);
-    let per_slot = Cache::bytes_per_slot(network, context);
-    let slots = (usable / per_slot).min(CARD_SLOTS as u64) as i64 / 8 * 8;
-    if slots == 0 {
-        return Err(Error(format!(
-            "{} MiB of memory are left for the cache, but 8 slots of {context} tokens need {} MiB; \
-             raise `memory_fraction` or lower `max_context_tokens`",
-            usable >> 20,
-            (8 * per_slot) >> 20
-        )));
-    }
-    Ok(slots)
 }

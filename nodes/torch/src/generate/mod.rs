@@ -1,7 +1,9 @@
 //! The generation engine: continuous batching over slots of a key-value cache, sampled on the device.
 
 mod cache;
+mod decoder;
 mod engine;
+mod plain;
 mod request;
 mod sampling;
 mod stop;

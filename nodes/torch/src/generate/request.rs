@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use rlpipe_wire::v1;
 
-use super::cache::Prefilled;
 use super::sampling::SlotSettings;
 use super::stop::StopStrings;
 use crate::{Result, fail};
@@ -28,8 +27,6 @@ pub struct Request {
     pub settings: SlotSettings,
     /// Ended or running samples, in the order of the seeds.
     pub samples: Vec<v1::Sample>,
-    /// The prompt's state, while samples still wait for a slot.
-    pub prefilled: Option<Prefilled>,
 }
 
 impl Request {
@@ -99,7 +96,6 @@ impl Request {
             seeds,
             stop_ids: stops,
             settings,
-            prefilled: None,
         })
     }
 
