@@ -1,6 +1,6 @@
 //! The process that holds a model on one device: it generates and trains, told by the driver over `rlpipe-wire`.
 //!
-//! `weights` reads a Hugging Face folder, which `rlpipe-model` has checked; `model` is the network; `generate` is the engine, `train`
+//! `weights` reads a Hugging Face folder, which `rlpipe-model` has checked; `model` is the network, `ops` the operations that it is made of; `generate` is the engine, `train`
 //! the trainer; `policy` is one loaded model with both; `store` saves and restores; `worker` runs commands and `serve`
 //! speaks to the driver. Torch's own functions panic on error: `worker` catches that around every command.
 
@@ -9,6 +9,7 @@ pub mod error;
 pub mod generate;
 mod memory;
 pub mod model;
+pub mod ops;
 pub mod policy;
 pub mod rng;
 pub mod serve;
