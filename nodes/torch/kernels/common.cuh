@@ -1,0 +1,81 @@
+// What the kernels share. All files are compiled as one source by NVRTC, this one first; there are no headers, and
+// bf16 is the upper half of a float. Compute capability 8.0 or later.
+//
+// HEAD_DIM and SHARE (query heads per key head) are given as macros. Every pointer is to contiguous rows and aligned to
+// 16 bytes unless the comment above a kernel says otherwise; arithmetic is float32.
+
+typedef unsigned short bf16;
+typedef unsigned long long u64;
+
+constexpr unsigned ALL_LANES = 0xffffffffu;
+constexpr float LOG2_E = 1.44269504089f;
+constexpr float LN_2 = 0.69314718056f;
+// Below every logit and score that counts, and far from overflow.
+constexpr float LOWEST = -1e30f;
+// Tokens of a page of the cache.
+constexpr int PAGE = 64;
+
+__device__ __forceinline__ float low(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ float up(bf16 x) { return __uint_as_float((unsigned)x << 16); }
+
+// Two floats to nearest even, the first in the lower half.
+__device__ __forceinline__ unsigned pack(float first, float second) {
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
+__device__ __forceinline__ bf16 down(float x) { return (bf16)(pack(x, 0) & 0xffffu); }
+
+// 2^x.
+__device__ __forceinline__ float power(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+__device__ __forceinline__ uint4 load(const bf16* from) { return *reinterpret_cast<const uint4*>(from); }
+__device__ __forceinline__ void store(bf16* to, uint4 value) { *reinterpret_cast<uint4*>(to) = value; }
+
+__device__ __forceinline__ void unpack(uint4 raw, float (&to)[8]) {
+  const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = low(words[i]);
+    to[2 * i + 1] = high(words[i]);
+  }
+}
+
+__device__ __forceinline__ uint4 packed(const float (&from)[8]) {
+  return {pack(from[0], from[1]), pack(from[2], from[3]), pack(from[4], from[5]), pack(from[6], from[7])};
+}
+
+__device__ __forceinline__ void load_floats(const float* from, float (&to)[8]) {
+  const float4 a = reinterpret_cast<const float4*>(from)[0], b = reinterpret_cast<const float4*>(from)[1];
+  to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+  to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int offset = 16; offset; offset /= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
+  return x;
+}
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int offset = 16; offset; offset /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, offset));
+  return x;
+}
+
+// The sum over a block's first dimension, in every thread; a block of more than one warp has one row.
+__device__ __forceinline__ float row_sum(float x) {
+  __shared__ float partial[32];
+  x = warp_sum(x);
+  if (blockDim.x == 32) return x;
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? partial[threadIdx.x % 32] : 0);
+  __syncthreads();
+  return x;
+}

@@ -1,0 +1,100 @@
+// The output layer's loss on a chunk of logits [rows, vocabulary], whose rows need no alignment. Grid: rows; blocks of
+// 512 threads. inverse_temperature is by row.
+
+struct Moments {
+  float top, sum, dot;  // with e = exp(heat * (x - top)): sums of e and of e * heat * (x - top), in powers of two
+};
+__device__ __forceinline__ void raise(Moments& m, float top, float heat) {
+  const float fall = (m.top - top) * heat, shrink = power(fall);
+  m.dot = m.sum > 0 ? (m.dot + fall * m.sum) * shrink : 0;
+  m.sum *= shrink;
+  m.top = top;
+}
+__device__ __forceinline__ Moments joined(Moments a, Moments b, float heat) {
+  const float top = fmaxf(a.top, b.top);
+  raise(a, top, heat);
+  raise(b, top, heat);
+  return {top, a.sum + b.sum, a.dot + b.dot};
+}
+
+// Of each row's distribution: the target's log-prob, the entropy, and the log of the sum of exponentials; scaled by
+// inverse_temperature all of them. entropy may be null.
+extern "C" __global__ void __launch_bounds__(512)
+    head_forward(const bf16* logits, const long long* targets, const float* inverse_temperature, float* logprobs,
+                 float* entropy, float* lse, int vocabulary) {
+  constexpr int AHEAD = 4;
+  __shared__ Moments partial[32];
+  const size_t row = blockIdx.x;
+  const Logits from = logits_of(logits + row * vocabulary, vocabulary);
+  const float inverse = inverse_temperature[row], heat = inverse * LOG2_E;
+  Moments own = {LOWEST, 0, 0};
+  for (int start = threadIdx.x; start < from.vectors; start += AHEAD * blockDim.x) {
+    uint4 raw[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      const int at = start + a * blockDim.x;
+      const unsigned none = 0xff80ff80u;
+      raw[a] = at < from.vectors ? fetch(from, at) : uint4{none, none, none, none};
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      float values[8], highest = own.top;
+      unpack(raw[a], values);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) highest = fmaxf(highest, values[i]);
+      if (highest > own.top) raise(own, highest, heat);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float exponent = (values[i] - own.top) * heat, e = power(exponent);
+        own.sum += e;
+        own.dot += e > 0 ? e * exponent : 0;
+      }
+    }
+  }
+#pragma unroll
+  for (int offset = 16; offset; offset /= 2)
+    own = joined(own,
+                 {__shfl_xor_sync(ALL_LANES, own.top, offset), __shfl_xor_sync(ALL_LANES, own.sum, offset),
+                  __shfl_xor_sync(ALL_LANES, own.dot, offset)},
+                 heat);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = own;
+  __syncthreads();
+  if (threadIdx.x) return;
+  for (int w = 1; w < blockDim.x / 32; ++w) own = joined(own, partial[w], heat);
+  const float log_sum = LN_2 * __log2f(own.sum), target = up(logits[row * vocabulary + targets[row]]);
+  logprobs[row] = (target - own.top) * inverse - log_sum;
+  lse[row] = own.top * inverse + log_sum;
+  if (entropy) entropy[row] = log_sum - own.dot / own.sum * LN_2;
+}
+
+// d_logits = d_logprob * inverse_temperature * (onehot(target) - softmax), in place of the logits. A row whose
+// d_logprob is 0 is set to 0 unread.
+extern "C" __global__ void __launch_bounds__(512)
+    head_backward(bf16* logits, const long long* targets, const float* inverse_temperature, const float* lse,
+                  const float* d_logprob, int vocabulary) {
+  const size_t row = blockIdx.x;
+  const Logits from = logits_of(logits + row * vocabulary, vocabulary);
+  bf16* to = const_cast<bf16*>(from.from);
+  const float inverse = inverse_temperature[row], heat = inverse * LOG2_E, log_sum = lse[row] * LOG2_E;
+  const float factor = d_logprob[row] * inverse;
+  const int target = (int)targets[row] + from.skip;
+  for (int at = threadIdx.x; at < from.vectors; at += blockDim.x) {
+    float values[8] = {};
+    if (factor != 0) unpack(fetch(from, at), values);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float softmax = power(values[i] * heat - log_sum);
+      values[i] = factor == 0 ? 0 : factor * ((at * 8 + i == target ? 1 : 0) - softmax);
+    }
+    const uint4 result = packed(values);
+    const int first = at * 8 - from.skip;
+    if (first >= 0 && first + 8 <= from.count) {
+      store(to + at * 8, result);
+    } else {
+      const unsigned words[4] = {result.x, result.y, result.z, result.w};
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (first + i >= 0 && first + i < from.count) to[at * 8 + i] = (bf16)(words[i / 2] >> (i % 2 * 16));
+    }
+  }
+}

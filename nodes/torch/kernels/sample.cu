@@ -1,0 +1,323 @@
+// Draws the next token of each row, with its log-prob under the distribution drawn from.
+//
+// Logits, with stop ids held back before stops_from, are divided by the temperature and cut: to the top_k largest, then
+// to the fewest that reach top_p of what is left, then to those with at least min_p of the largest's probability. Each
+// cut is a threshold on the value: what equals the last kept value is kept too. Then a uniform number is looked up in
+// the cumulative sum over a fixed order: by thread, then by place. Sums of probabilities are integers (of 2^-40 of the
+// largest), so that they are exact in any order and a token of probability zero is never drawn.
+
+constexpr float UNIT = 1099511627776.0f;  // 2^40
+// Values that one look at a row can tell apart: 32 powers of two of bfloat16's 128.
+constexpr int WINDOW = 4096;
+
+// As `rng::uniform` of the host, bit for bit: (draw + 1/2) * 2^-48.
+__device__ __forceinline__ u64 mix(u64 bits) {
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+  return bits ^ (bits >> 31);
+}
+__device__ __forceinline__ u64 draw(u64 key, u64 index) {
+  const u64 golden = 0x9e3779b97f4a7c15;
+  return mix(mix(key ^ golden) + golden * (index + 1)) >> 16;
+}
+// The numbers themselves, to compare with the host's. Grid: count blocks of one thread.
+extern "C" __global__ void uniforms(const u64* keys, const u64* indices, double* out) {
+  out[blockIdx.x] = (draw(keys[blockIdx.x], indices[blockIdx.x]) + 0.5) * 0x1p-48;
+}
+
+// A row of logits as vectors of 8 from an address aligned to 16 bytes: `skip` elements before the row are masked, as
+// are those after it and those held back.
+struct Logits {
+  const bf16* from;
+  int skip, count, vectors, held;
+  const int* stops;
+};
+__device__ __forceinline__ Logits logits_of(const bf16* row, int count) {
+  const int skip = (int)((u64)row / 2 % 8);
+  return {row - skip, skip, count, (skip + count + 7) / 8, 0, nullptr};
+}
+__device__ __forceinline__ unsigned masked(unsigned pair, bool first, bool second) {
+  return (first ? 0xff80u : pair & 0xffffu) | (second ? 0xff800000u : pair & 0xffff0000u);
+}
+__device__ __forceinline__ uint4 fetch(const Logits& row, int vector) {
+  uint4 raw = load(row.from + (size_t)vector * 8);
+  const int first = vector * 8 - row.skip;
+  if (first < 0 || first + 8 > row.count) {
+    auto outside = [&](int i) { return first + i < 0 || first + i >= row.count; };
+    raw = {masked(raw.x, outside(0), outside(1)), masked(raw.y, outside(2), outside(3)),
+           masked(raw.z, outside(4), outside(5)), masked(raw.w, outside(6), outside(7))};
+  }
+  for (int i = 0; i < row.held; ++i) {
+    const int at = row.stops[i] - first;
+    if (row.stops[i] < 0 || at < 0 || at > 7) continue;
+    raw = {masked(raw.x, at == 0, at == 1), masked(raw.y, at == 2, at == 3), masked(raw.z, at == 4, at == 5),
+           masked(raw.w, at == 6, at == 7)};
+  }
+  return raw;
+}
+
+// Below cut becomes minus infinity; what is not a number stays.
+__device__ __forceinline__ void cut_below(float (&values)[8], float cut) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) values[i] = values[i] < cut ? __uint_as_float(0xff800000u) : values[i];
+}
+
+// Exclusive prefix sum over the block, and the total; exact.
+__device__ __forceinline__ u64 prefix(u64 own, u64& total) {
+  __shared__ u64 totals[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  u64 sum = own;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const u64 before = __shfl_up_sync(ALL_LANES, sum, offset);
+    if (lane >= offset) sum += before;
+  }
+  if (lane == 31) totals[warp] = sum;
+  __syncthreads();
+  u64 result = sum - own;
+  total = 0;
+  for (int w = 0; w < blockDim.x / 32; ++w) {
+    if (w < warp) result += totals[w];
+    total += totals[w];
+  }
+  __syncthreads();
+  return result;
+}
+
+struct Mass {
+  float top;      // of the row
+  float own_top;  // of this thread's elements
+  u64 own;        // this thread's sum of exp(heat * (x - top)), in units of 2^-40
+  bool broken;    // a logit is not a number or infinite, or none is left
+};
+
+// heat: log2(e) / temperature.
+template <bool CUT>
+__device__ __forceinline__ Mass weigh(const Logits& row, float heat, float cut) {
+  constexpr int AHEAD = 4;
+  __shared__ float tops[32];
+  float top = LOWEST, sum = 0;
+  for (int start = threadIdx.x; start < row.vectors; start += AHEAD * blockDim.x) {
+    uint4 raw[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      const int at = start + a * blockDim.x;
+      const unsigned none = 0xff80ff80u;
+      raw[a] = at < row.vectors ? fetch(row, at) : uint4{none, none, none, none};
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; ++a) {
+      float values[8];
+      unpack(raw[a], values);
+      if (CUT) cut_below(values, cut);
+      float highest = top;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) highest = fmaxf(highest, values[i]);
+      if (highest > top) {
+        sum *= power((top - highest) * heat);
+        top = highest;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += power((values[i] - top) * heat);
+    }
+  }
+  float highest = warp_max(top);
+  if (threadIdx.x % 32 == 0) tops[threadIdx.x / 32] = highest;
+  __syncthreads();
+  highest = warp_max(threadIdx.x % 32 < blockDim.x / 32 ? tops[threadIdx.x % 32] : LOWEST);
+  sum *= power((top - highest) * heat);
+  const bool broken = __syncthreads_or(!(sum < 1e30f)) || highest == LOWEST;
+  return {highest, top, (u64)(sum * UNIT), broken};
+}
+
+// bfloat16 as an unsigned number of the same order, zeros alike.
+__device__ __forceinline__ int key_of(unsigned bits) {
+  if (bits == 0x8000) bits = 0;
+  return bits & 0x8000 ? ~bits & 0xffff : bits | 0x8000;
+}
+__device__ __forceinline__ float value_of(int key) { return up((bf16)(key & 0x8000 ? key & 0x7fff : ~key)); }
+
+// The largest value such that what is at least that large reaches `limit`: a number of elements, or a mass in units
+// of 2^-40; LOWEST where all together do not reach it.
+__device__ __noinline__ float threshold(const Logits& row, float heat, float top, bool by_mass, u64 limit) {
+  __shared__ unsigned counts[WINDOW];
+  __shared__ int below, found;
+  int start = key_of(__float_as_uint(top) >> 16);
+  const int share = WINDOW / blockDim.x;
+  u64 reached = 0;
+  while (true) {
+    for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) counts[i] = 0;
+    if (threadIdx.x == 0) below = found = -1;
+    __syncthreads();
+    int next = -1;
+    for (int at = threadIdx.x; at < row.vectors; at += blockDim.x) {
+      const uint4 raw = fetch(row, at);
+      const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int key = key_of(words[i / 2] >> (i % 2 * 16) & 0xffff), distance = start - key;
+        if (key <= 0x7f || distance < 0) continue;  // minus infinity, or seen before
+        if (distance < WINDOW)
+          atomicAdd(counts + distance, 1);
+        else
+          next = max(next, key);
+      }
+    }
+    if (next >= 0) atomicMax(&below, next);
+    __syncthreads();
+    auto amount = [&](int distance) -> u64 {
+      const u64 count = counts[distance];
+      if (!by_mass || !count) return count;
+      return count * (u64)(power((value_of(start - distance) - top) * heat) * UNIT);
+    };
+    u64 own = 0, total;
+    for (int i = 0; i < share; ++i) own += amount(threadIdx.x * share + i);
+    u64 sum = reached + prefix(own, total);
+    if (sum < limit && limit <= sum + own) {
+      int i = threadIdx.x * share;
+      while ((sum += amount(i)) < limit) ++i;
+      found = start - i;
+    }
+    __syncthreads();
+    const int result = found, rest = below;
+    __syncthreads();
+    if (result >= 0) return value_of(result);
+    if (rest < 0) return LOWEST;
+    reached += total;
+    start = rest;
+  }
+}
+
+// Row r draws for slot rows[r] from row logit_row[r] (r where logit_row is null) of logits [.., vocabulary], whose rows
+// need no alignment. By slot: temperature (0: the largest logit, the first of equals, its log-prob at temperature 1
+// without cuts), top_k (0: off), top_p (1: off), min_p (0: off), seed, stop_ids [slots, stop_width] padded with -1,
+// stops_from (the first index at which a stop id may be drawn), end (the index after the last token that may be drawn),
+// position.
+//
+// The token has index position[slot] + 1, which becomes the position; uniform number: rng::uniform(seed, index). Writes
+// tokens[slot] and, at [*step % ring][r] of ids and logprobs [ring, rows of the grid], the token and its log-prob,
+// which is not a number where the logits were not finite. done[slot] becomes 1 when a stop id was drawn, the next index
+// is end, or the logits were not finite. A row without a live slot (rows[r] below 0, or done) writes id -1 and log-prob
+// 0, and nothing else. step may be null: 0.
+//
+// Grid: rows; blocks of 512 threads (a power of two from 64 will do).
+extern "C" __global__ void __launch_bounds__(512)
+    sample(const bf16* logits, const int* logit_row, const int* rows, const float* temperature, const int* top_k,
+           const float* top_p, const float* min_p, const u64* seed, const int* stop_ids, int stop_width,
+           const int* stops_from, const int* end, int* position, int* done, int* tokens, const int* step, int ring,
+           int* ids, float* logprobs, int vocabulary) {
+  __shared__ int chosen, token;
+  __shared__ float chosen_top;
+  __shared__ u64 rest, own;
+  const int row = blockIdx.x, slot = rows[row];
+  const size_t place = (size_t)(step ? *step % ring : 0) * gridDim.x + row;
+  if (slot < 0 || done[slot]) {
+    if (threadIdx.x == 0) ids[place] = -1, logprobs[place] = 0;
+    return;
+  }
+  const int index = position[slot] + 1, last_index = end[slot] - 1;
+  const int* stops = stop_ids + (size_t)slot * stop_width;
+  const float heat_of = temperature[slot];
+  const bool greedy = heat_of == 0;
+  const float heat = greedy ? LOG2_E : LOG2_E / heat_of;
+  const int k = greedy ? 0 : top_k[slot];
+  const float p = greedy ? 1 : top_p[slot], least = greedy ? 0 : min_p[slot];
+  const u64 number = draw(seed[slot], index);
+  Logits from = logits_of(logits + (size_t)(logit_row ? logit_row[row] : row) * vocabulary, vocabulary);
+  if (index < stops_from[slot]) from.held = stop_width, from.stops = stops;
+
+  Mass mass = weigh<false>(from, heat, LOWEST);
+  float cut = LOWEST;
+  u64 total;
+  if (!mass.broken && (k > 0 || p < 1 || least > 0)) {
+    if (k > 0 && k < vocabulary) {
+      cut = threshold(from, heat, mass.top, false, k);
+      mass = weigh<true>(from, heat, cut);
+    }
+    if (p < 1) {
+      prefix(mass.own, total);
+      const u64 limit = (u64)((double)total * p);
+      cut = fmaxf(cut, threshold(from, heat, mass.top, true, limit ? limit : 1));
+    }
+    if (least > 0) cut = fmaxf(cut, mass.top + __log2f(least) / heat);
+    mass = weigh<true>(from, heat, cut);
+  }
+  const u64 before = prefix(mass.own, total);
+  if (threadIdx.x == 0) token = greedy ? 0x7fffffff : 0;
+  __syncthreads();
+  if (mass.broken) {
+    if (threadIdx.x == 0) token = 0;
+  } else if (greedy) {
+    if (mass.own_top == mass.top) {
+      int first = 0x7fffffff;
+      for (int at = threadIdx.x; at < from.vectors && first == 0x7fffffff; at += blockDim.x) {
+        float values[8];
+        unpack(fetch(from, at), values);
+#pragma unroll
+        for (int i = 7; i >= 0; --i)
+          if (values[i] == mass.top) first = at * 8 - from.skip + i;
+      }
+      atomicMin(&token, first);
+    }
+  } else {
+    // floor(uniform * total): the number is odd / 2^49.
+    const u64 odd = 2 * number + 1;
+    const u64 target = (__umul64hi(total, odd) << 15) | ((total * odd) >> 49);
+    if (before <= target && target - before < mass.own) {
+      chosen = threadIdx.x, chosen_top = mass.own_top;
+      rest = target - before, own = mass.own;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {  // the chosen thread's elements, dealt to a warp
+      auto weight = [&](const float (&values)[8], int i) {
+        return (u64)(power((values[i] - chosen_top) * heat) * UNIT);
+      };
+      const int stride = 32 * blockDim.x, start = chosen + threadIdx.x * blockDim.x;
+      u64 sum = 0;
+      for (int at = start; at < from.vectors; at += stride) {
+        float values[8];
+        unpack(fetch(from, at), values);
+        cut_below(values, cut);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum += weight(values, i);
+      }
+      u64 reach = sum;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const u64 earlier = __shfl_up_sync(ALL_LANES, reach, offset);
+        if (threadIdx.x >= offset) reach += earlier;
+      }
+      const u64 whole = __shfl_sync(ALL_LANES, reach, 31);
+      const u64 goal = min((u64)(((double)rest + 0.5) / (double)own * (double)whole), whole - 1);
+      u64 walked = reach - sum;
+      if (walked <= goal && goal < reach) {
+        bool is_found = false;
+        for (int at = start; at < from.vectors && !is_found; at += stride) {
+          float values[8];
+          unpack(fetch(from, at), values);
+          cut_below(values, cut);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            walked += weight(values, i);
+            if (!is_found && walked > goal) {
+              is_found = true;
+              token = at * 8 - from.skip + i;
+            }
+          }
+        }
+      }
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x) return;
+  const int drawn = token;
+  const float logit = up(from.from[from.skip + drawn]);
+  const double log_total = log((double)total * (1.0 / UNIT));
+  logprobs[place] = mass.broken ? __uint_as_float(0x7fc00000u) : (float)((logit - mass.top) * heat * LN_2 - log_total);
+  ids[place] = drawn;
+  tokens[slot] = drawn;
+  position[slot] = index;
+  bool stop = mass.broken || index >= last_index;
+  for (int i = 0; i < stop_width; ++i) stop |= stops[i] == drawn;
+  if (stop) done[slot] = 1;
+}
