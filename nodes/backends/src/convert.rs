@@ -76,6 +76,7 @@ pub(crate) fn generate_to_wire(model: &str, request: GenerateRequest) -> v1::Gen
             temperature: sampling.temperature,
             top_p: sampling.top_p,
             top_k: sampling.top_k,
+            min_p: sampling.min_p,
         }),
     }
 }

@@ -77,6 +77,7 @@ async fn the_engine_speaks_for_its_model() {
         temperature: 0.5,
         top_p: 0.9,
         top_k: 40,
+        min_p: 0.1,
     };
     let request = GenerateRequest {
         prompt_ids: vec![7, 8],
@@ -105,6 +106,7 @@ async fn the_engine_speaks_for_its_model() {
         temperature: 0.5,
         top_p: 0.9,
         top_k: 40,
+        min_p: 0.1,
     };
     let expected = v1::Generate {
         model: "policy".to_owned(),
@@ -154,6 +156,7 @@ async fn samples_that_do_not_fit_the_request_are_named() {
         temperature: 1.0,
         top_p: 1.0,
         top_k: 0,
+        min_p: 0.0,
     };
     let request = GenerateRequest {
         prompt_ids: vec![1],

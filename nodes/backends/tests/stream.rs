@@ -20,6 +20,7 @@ fn request(seeds: Vec<u64>) -> GenerateRequest {
         temperature: 0.5,
         top_p: 0.9,
         top_k: 40,
+        min_p: 0.0,
     };
     GenerateRequest {
         prompt_ids: vec![7, 8, 9],

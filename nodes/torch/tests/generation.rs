@@ -33,6 +33,7 @@ fn crowd() -> Vec<v1::Generate> {
                 temperature: [1.0, 0.6, 0.0, 1.7][index as usize % 4],
                 top_p: [1.0, 0.8][index as usize % 2],
                 top_k: [0, 0, 5][index as usize % 3],
+                min_p: [0.0, 0.0, 0.0, 0.0, 0.1][index as usize % 5],
             };
             generate(&prompt, &seeds, sampling)
         })
@@ -392,6 +393,21 @@ fn bad_requests_are_refused_with_a_reason() {
         (
             generate(&[1], &[1], v1::Sampling { top_p: 1.5, ..good }),
             "`top_p` is 1.5",
+        ),
+        (
+            generate(&[1], &[1], v1::Sampling { min_p: 1.0, ..good }),
+            "`min_p` is 1",
+        ),
+        (
+            generate(
+                &[1],
+                &[1],
+                v1::Sampling {
+                    min_p: f64::NAN,
+                    ..good
+                },
+            ),
+            "`min_p` is NaN",
         ),
         (
             v1::Generate {

@@ -5,7 +5,7 @@ use rlpipe_torch::generate::{SlotSampling, SlotSettings};
 use rlpipe_torch::rng;
 use tch::{Device, Kind, Tensor};
 
-const LOGITS: [f64; 10] = [0.3, -1.0, 2.0, 0.0, 1.2, -4.0, 0.9, f64::NEG_INFINITY, 1.5, -0.4];
+const LOGITS: [f64; 10] = [0.3, -1.0, 2.0, 0.0, 1.2, -4.0, 0.9, f64::NEG_INFINITY, 1.5, 0.9];
 const DRAWS: usize = 100_000;
 /// 99.99th percentile of chi-squared with 9 degrees of freedom; fewer degrees stay below it more often.
 const LIMIT: f64 = 33.7;
@@ -15,20 +15,24 @@ fn expected(settings: &SlotSettings) -> Vec<f64> {
     let mut order: Vec<usize> = (0..LOGITS.len()).collect();
     order.sort_by(|a, b| LOGITS[*b].total_cmp(&LOGITS[*a]));
     let weight = |id: usize| (LOGITS[id] / settings.temperature).exp();
+    let from = |order: &[usize], last: usize| {
+        let least = order.get(last).map_or(f64::NEG_INFINITY, |id| LOGITS[*id]);
+        order.iter().copied().filter(|id| LOGITS[*id] >= least).collect()
+    };
+    let sum = |order: &[usize]| order.iter().map(|id| weight(*id)).sum::<f64>();
     if settings.top_k > 0 {
-        order.truncate(settings.top_k as usize);
+        order = from(&order, settings.top_k as usize - 1);
     }
-    let total: f64 = order.iter().map(|id| weight(*id)).sum();
-    let (mut kept, mut sum) = (Vec::new(), 0.0);
-    for id in order {
-        if sum >= settings.top_p * total && settings.top_p < 1.0 {
-            break;
-        }
-        sum += weight(id);
-        kept.push(id);
+    if settings.top_p < 1.0 {
+        let enough = settings.top_p * sum(&order);
+        let last = (0..order.len()).find(|last| sum(&order[..=*last]) >= enough);
+        order = from(&order, last.unwrap());
     }
+    let largest = weight(order[0]);
+    order.retain(|id| weight(*id) >= settings.min_p * largest);
+    let total = sum(&order);
     (0..LOGITS.len())
-        .map(|id| if kept.contains(&id) { weight(id) / sum } else { 0.0 })
+        .map(|id| if order.contains(&id) { weight(id) / total } else { 0.0 })
         .collect()
 }
 
@@ -88,9 +92,33 @@ fn draws_follow_the_distribution() {
             ..base.clone()
         },
         SlotSettings {
+            top_p: 0.7,
+            ..base.clone()
+        },
+        SlotSettings {
+            min_p: 0.3,
+            ..base.clone()
+        },
+        SlotSettings {
+            min_p: 0.9,
+            ..base.clone()
+        },
+        SlotSettings {
+            temperature: 2.5,
+            min_p: 0.3,
+            ..base.clone()
+        },
+        SlotSettings {
             temperature: 1.4,
             top_k: 6,
             top_p: 0.8,
+            ..base.clone()
+        },
+        SlotSettings {
+            temperature: 1.4,
+            top_k: 6,
+            top_p: 0.9,
+            min_p: 0.5,
             ..base
         },
     ];
@@ -142,12 +170,59 @@ fn greedy_ignores_cuts_and_takes_its_log_prob_at_temperature_one() {
         temperature: 0.0,
         top_k: 1,
         top_p: 0.1,
+        min_p: 0.9,
         ..SlotSettings::default()
     };
     let (ids, logprobs) = draw(&settings, Kind::Double);
     let total: f64 = LOGITS.iter().map(|logit| logit.exp()).sum();
     assert!(ids.iter().all(|id| *id == 2));
     assert!((logprobs[0] - (2.0 - total.ln())).abs() < 1e-12);
+}
+
+/// Probabilities 0.4, 0.2, 0.2, 0.1, 0.06 and 0.04: what is kept of them, and what the first then has, by hand.
+#[test]
+fn cuts_keep_what_equals_the_last_that_is_kept() {
+    let logits = Tensor::from_slice(&[0.2f64, 0.06, 0.4, 0.04, 0.2, 0.1]).log();
+    let (off, first) = (SlotSettings::default(), 2);
+    let cases = [
+        (0, 1.0, 0.0, 0.4_f64),
+        (1, 1.0, 0.0, 1.0),
+        (2, 1.0, 0.0, 0.5),
+        (3, 1.0, 0.0, 0.5),
+        (4, 1.0, 0.0, 0.4 / 0.9),
+        (7, 1.0, 0.0, 0.4),
+        (0, 0.39, 0.0, 1.0),
+        (0, 0.41, 0.0, 0.5),
+        (0, 0.81, 0.0, 0.4 / 0.9),
+        (0, 1.0, 0.6, 1.0),
+        (0, 1.0, 0.4, 0.5),
+        (0, 1.0, 0.24, 0.4 / 0.9),
+        (0, 1.0, 0.14, 0.4 / 0.96),
+        // Of the first three, whose sum is 0.8, the first alone has half.
+        (2, 0.49, 0.0, 1.0),
+        (2, 0.51, 0.0, 0.5),
+        (4, 0.99, 0.4, 0.5),
+    ];
+    let slots: Vec<SlotSettings> = cases
+        .iter()
+        .map(|&(top_k, top_p, min_p, _)| SlotSettings {
+            top_k,
+            top_p,
+            min_p,
+            ..off.clone()
+        })
+        .collect();
+    let rows = slots.len() as i64;
+    let sampling = SlotSampling::new(&slots, 6, Kind::Double, Device::Cpu);
+    let positions = Tensor::zeros([rows], (Kind::Int64, Device::Cpu));
+    // Just behind what lies before the first in vocabulary order: at most 0.26 of it all.
+    let uniforms = Tensor::full([rows], 0.36, (Kind::Double, Device::Cpu));
+    let (drawn, logprobs) = sampling.draw(&logits.repeat([rows, 1]), &positions, &uniforms);
+    for (row, case) in cases.iter().enumerate() {
+        let row = [row as i64];
+        assert_eq!(drawn.int64_value(&row), first, "{case:?}");
+        assert!((logprobs.double_value(&row) - case.3.ln()).abs() < 1e-12, "{case:?}");
+    }
 }
 
 #[test]

@@ -39,10 +39,13 @@ pub struct Sampling {
     pub min_new_tokens: u32,
     /// 0 takes the likeliest token and reports its log-prob at temperature 1.
     pub temperature: f64,
-    /// The smallest set of likeliest tokens with at least this probability is drawn from; 1 is all.
+    /// The smallest set of likeliest tokens with at least this probability is drawn from, and what is as likely as the last of
+    /// them; 1 is all.
     pub top_p: f64,
-    /// Only so many likeliest tokens are drawn from; 0 is all.
+    /// Only so many likeliest tokens are drawn from, and what is as likely as the last of them; 0 is all.
     pub top_k: u32,
+    /// Only tokens with at least this share of the likeliest one's probability are drawn from; 0 is all.
+    pub min_p: f64,
 }
 
 /// Why a response ended.

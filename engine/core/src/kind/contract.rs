@@ -204,6 +204,8 @@ pub enum Role {
         top_p: f64,
         /// See [`crate::data::Sampling::top_k`].
         top_k: u32,
+        /// See [`crate::data::Sampling::min_p`].
+        min_p: f64,
         /// Texts that end a response.
         stop_strings: Vec<String>,
     },

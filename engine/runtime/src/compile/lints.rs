@@ -85,6 +85,7 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
             temperature,
             top_p,
             top_k,
+            min_p,
             ..
         }) = node.contract.as_ref().map(|contract| &contract.role)
         else {
@@ -104,19 +105,33 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
                 .label(trainer.key_range, "learns from differences between samples")
                 .note("`temperature: 1.0` and `top_k: 0` draw from what the model thinks"),
             );
-        } else if *top_p < 1.0 || *top_k > 0 {
-            let (key, all) = if *top_p < 1.0 { ("top_p", "1.0") } else { ("top_k", "0") };
-            let place = node.range_of(&["sampling", key]);
-            diagnostics.push(
-                Diagnostic::warning(
-                    &codes::RL0902,
-                    place,
-                    "training on a cut distribution: the engine's log-probs are not the trainer's",
-                )
-                .label_text("cuts unlikely tokens off")
-                .fix("draw from all tokens", place, all)
-                .note("the trainer knows of the temperature, not of `top_p` and `top_k`; `parity/*` will show the difference"),
+            continue;
+        }
+        let cuts = [
+            ("top_p", *top_p < 1.0, "1.0"),
+            ("top_k", *top_k > 0, "0"),
+            ("min_p", *min_p > 0.0, "0.0"),
+        ];
+        let used: Vec<_> = cuts.into_iter().filter(|(_, is_used, _)| *is_used).collect();
+        let place = |key| node.range_of(&["sampling", key]);
+        if let [(first, _, all), others @ ..] = used.as_slice() {
+            let mut diagnostic = Diagnostic::warning(
+                &codes::RL0902,
+                place(first),
+                "training on a cut distribution: the engine's log-probs are not the trainer's",
+            )
+            .label_text("cuts unlikely tokens off")
+            .note(
+                "the trainer knows of the temperature, not of `top_p`, `top_k` and `min_p`; `parity/*` will show the \
+                 difference",
             );
+            for (key, ..) in others {
+                diagnostic = diagnostic.label(place(key), "cuts off, too");
+            }
+            if others.is_empty() {
+                diagnostic = diagnostic.fix("draw from all tokens", place(first), *all);
+            }
+            diagnostics.push(diagnostic);
         }
     }
 }

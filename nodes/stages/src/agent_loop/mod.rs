@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rlpipe_core::data::{FinishReason, Group, Rollout, Sampling, Status};
 use rlpipe_core::kind::{
-    AgentLoop, Choice, Contract, Field, Fraction, GroupTask, Input, NodeConfig, NonNegative, Output, PortType, Role,
-    Stage, StageError,
+    AgentLoop, Choice, Contract, Field, Fraction, GroupTask, Input, NodeConfig, NonNegative, OpenFraction, Output,
+    PortType, Role, Stage, StageError,
 };
 use rlpipe_core::services::{Context, Engine, GenerateRequest, Sample, ServiceError, Services, Tokenizer};
 use schemars::JsonSchema;
@@ -55,12 +55,16 @@ pub struct SamplingConfig {
     /// Logits are divided by it. 0 takes the likeliest token.
     #[serde(default = "one")]
     temperature: NonNegative,
-    /// Only the likeliest tokens with this much probability together are drawn from. 1 is all.
+    /// Only the likeliest tokens with this much probability together are drawn from, and what is as likely as the last of
+    /// them. 1 is all.
     #[serde(default = "all")]
     top_p: Fraction,
-    /// Only so many likeliest tokens are drawn from. 0 is all.
+    /// Only so many likeliest tokens are drawn from, and what is as likely as the last of them. 0 is all.
     #[serde(default)]
     top_k: u32,
+    /// Only tokens with at least this share of the likeliest one's probability are drawn from. 0 is all.
+    #[serde(default)]
+    min_p: OpenFraction,
     /// Texts that end a response, such as `"\n\nQuestion:"`, however they are spread over tokens. The token that completes
     /// one is the last that is kept and trained; the response's text ends before it, as with vLLM and SGLang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,6 +124,7 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
                 temperature: self.sampling.temperature.get(),
                 top_p: self.sampling.top_p.get(),
                 top_k: self.sampling.top_k,
+                min_p: self.sampling.min_p.get(),
                 stop_strings: self.stop_strings(),
             },
         }
@@ -137,6 +142,7 @@ sampling: { max_new_tokens: 1024, temperature: 1.0 }
                 temperature: self.sampling.temperature.get(),
                 top_p: self.sampling.top_p.get(),
                 top_k: self.sampling.top_k,
+                min_p: self.sampling.min_p.get(),
             },
         })))
     }

@@ -143,7 +143,7 @@ fn notices(batch: &Batch, metrics: &Metrics, context: &Context) {
     {
         notice(&format!(
             "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; a wider `dtype` \
-             brings them together, and `top_p` and `top_k` in training keep them apart"
+             brings them together, and `top_p`, `top_k` and `min_p` in training keep them apart"
         ));
     }
 }

@@ -66,7 +66,7 @@ async fn seeds_do_not_depend_on_the_step_nor_on_what_was_asked_before() {
 #[tokio::test]
 async fn the_engine_is_asked_for_what_is_written() {
     let world = World::default();
-    let sampling = "{ max_new_tokens: 5, min_new_tokens: 2, temperature: 0.5, top_p: 0.9, top_k: 3 }";
+    let sampling = "{ max_new_tokens: 5, min_new_tokens: 2, temperature: 0.5, top_p: 0.9, top_k: 3, min_p: 0.05 }";
     let answers = answers(&world, sampling);
     let group = answers.run(task(1), &world.context("answers", 1)).await.unwrap();
     let requests = world.engine.requests.lock().unwrap();
@@ -80,7 +80,7 @@ async fn the_engine_is_asked_for_what_is_written() {
         (sampling.max_new_tokens, sampling.min_new_tokens, sampling.top_k),
         (5, 2, 3)
     );
-    assert_eq!((sampling.temperature, sampling.top_p), (0.5, 0.9));
+    assert_eq!((sampling.temperature, sampling.top_p, sampling.min_p), (0.5, 0.9, 0.05));
     assert!(group.rollouts.iter().all(|rollout| rollout.temperature == 0.5));
 }
 

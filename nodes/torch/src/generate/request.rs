@@ -70,6 +70,12 @@ impl Request {
                 sampling.top_p
             );
         }
+        if !(0.0..1.0).contains(&sampling.min_p) {
+            fail!(
+                "`min_p` is {}, but a number of at least 0 and below 1 is needed",
+                sampling.min_p
+            );
+        }
         let stops: BTreeSet<u32> = stop_ids.into_iter().collect();
         if sampling.min_new_tokens > 0 && stops.len() >= vocabulary as usize {
             fail!(
@@ -81,6 +87,7 @@ impl Request {
             temperature: sampling.temperature,
             top_k: i64::from(sampling.top_k),
             top_p: sampling.top_p,
+            min_p: sampling.min_p,
             stop_ids: stops.iter().map(|&id| i64::from(id)).collect(),
             stops_from: match sampling.min_new_tokens {
                 0 => 0,

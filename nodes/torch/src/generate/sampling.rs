@@ -1,8 +1,9 @@
 //! Draws the next token of every slot on the device, and its log-prob under the distribution drawn from.
 //!
 //! Logits, with stop ids held back below `min_new_tokens`, are divided by the temperature, cut to the `top_k` largest,
-//! then to the fewest that reach `top_p`; a uniform number is looked up in the cumulative sum, in vocabulary order.
-//! What a row gets depends on that row alone.
+//! then to the fewest that reach `top_p`, then to those with at least `min_p` times the largest probability (Nguyen et al.
+//! 2024, arXiv:2407.01082); a uniform number is looked up in the cumulative sum, in vocabulary order. Cuts are thresholds on
+//! the value: what equals the last that is kept is kept, too. What a row gets depends on that row alone.
 
 use tch::{Device, Kind, Tensor};
 
@@ -15,6 +16,8 @@ pub struct SlotSettings {
     pub top_k: i64,
     /// 1: off.
     pub top_p: f64,
+    /// 0: off.
+    pub min_p: f64,
     /// Held back while the token's position is below `stops_from`.
     pub stop_ids: Vec<i64>,
     /// First position at which a stop id may be drawn.
@@ -27,6 +30,7 @@ impl Default for SlotSettings {
             temperature: 1.0,
             top_k: 0,
             top_p: 1.0,
+            min_p: 0.0,
             stop_ids: Vec::new(),
             stops_from: 0,
         }
@@ -34,8 +38,13 @@ impl Default for SlotSettings {
 }
 
 impl SlotSettings {
-    fn is_cut(&self) -> bool {
+    /// Whether tokens are left out by their rank, which is what sorting is for.
+    fn is_ranked(&self) -> bool {
         self.temperature > 0.0 && (self.top_k > 0 || self.top_p < 1.0)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.is_ranked() || self.temperature > 0.0 && self.min_p > 0.0
     }
 }
 
@@ -51,10 +60,18 @@ pub struct SlotSampling {
     held: Option<Held>,
 }
 
+/// `[slots, 1]` each, with values that cut nothing where a cut is off.
 #[derive(Debug)]
 struct Cuts {
-    used: Tensor,
-    top_k: Tensor,
+    ranks: Option<Ranks>,
+    /// What a logit may lie below the largest.
+    distance: Tensor,
+}
+
+#[derive(Debug)]
+struct Ranks {
+    /// Index of the last that is kept, in descending order.
+    last: Tensor,
     top_p: Tensor,
 }
 
@@ -92,21 +109,30 @@ impl SlotSampling {
                 from: counts(from.collect()),
             }
         });
-        let cuts = slots.iter().any(SlotSettings::is_cut).then(|| Cuts {
-            used: flags(slots.iter().map(SlotSettings::is_cut).collect()),
-            top_k: counts(
-                slots
-                    .iter()
-                    .map(|slot| if slot.top_k > 0 { slot.top_k } else { vocabulary })
-                    .collect(),
-            ),
+        let ranks = slots.iter().any(SlotSettings::is_ranked).then(|| {
+            let last = |slot: &SlotSettings| match (slot.is_ranked(), slot.top_k) {
+                (true, 1..) => slot.top_k.min(vocabulary) - 1,
+                _ => vocabulary - 1,
+            };
             // Rounding must not cut the last token of an uncut distribution.
-            top_p: column(
-                slots
-                    .iter()
-                    .map(|slot| if slot.top_p < 1.0 { slot.top_p } else { 2.0 })
-                    .collect(),
-            ),
+            let top_p = |slot: &SlotSettings| match slot.is_ranked() && slot.top_p < 1.0 {
+                true => slot.top_p,
+                false => 2.0,
+            };
+            Ranks {
+                last: counts(slots.iter().map(last).collect()),
+                top_p: column(slots.iter().map(top_p).collect()),
+            }
+        });
+        let cuts = slots.iter().any(SlotSettings::is_cut).then(|| {
+            let distance = |slot: &SlotSettings| match is_greedy(slot) {
+                true => f64::INFINITY,
+                false => -slot.min_p.ln(),
+            };
+            Cuts {
+                ranks,
+                distance: column(slots.iter().map(distance).collect()).to_kind(kind),
+            }
         });
         Self {
             temperature: column(temperatures.collect()).to_kind(kind),
@@ -133,7 +159,7 @@ impl SlotSampling {
         }
         let mut scaled = logits / &self.temperature;
         if let Some(cuts) = &self.cuts {
-            scaled = cuts.apply(&scaled).where_self(&cuts.used, &scaled);
+            scaled = scaled.masked_fill(&scaled.lt_tensor(&cuts.thresholds(&scaled)), f64::NEG_INFINITY);
         }
         let logprobs = scaled.log_softmax(-1, None);
         let best = logprobs.argmax(-1, true);
@@ -160,14 +186,26 @@ impl SlotSampling {
 }
 
 impl Cuts {
-    fn apply(&self, scaled: &Tensor) -> Tensor {
-        let (sorted, order) = scaled.sort_stable(true, -1, true);
-        let ranks = Tensor::arange(scaled.size()[1], (Kind::Int64, scaled.device())).unsqueeze(0);
-        let sorted = sorted.masked_fill(&ranks.ge_tensor(&self.top_k), f64::NEG_INFINITY);
+    /// The least value of each row that is kept, `[slots, 1]`.
+    fn thresholds(&self, scaled: &Tensor) -> Tensor {
+        let near = scaled.amax([-1], true) - &self.distance;
+        match &self.ranks {
+            Some(ranks) => near.maximum(&ranks.thresholds(scaled)),
+            None => near,
+        }
+    }
+}
+
+impl Ranks {
+    fn thresholds(&self, scaled: &Tensor) -> Tensor {
+        let (sorted, _) = scaled.sort(-1, true);
+        let of_top_k = sorted.gather(1, &self.last, false);
+        let sorted = sorted.masked_fill(&sorted.lt_tensor(&of_top_k), f64::NEG_INFINITY);
         let probabilities = sorted.softmax(-1, Kind::Double);
-        let before = probabilities.cumsum(-1, None) - &probabilities;
-        let sorted = sorted.masked_fill(&before.ge_tensor(&self.top_p), f64::NEG_INFINITY);
-        scaled.full_like(f64::NEG_INFINITY).scatter(1, &order, &sorted)
+        let before = probabilities.cumsum(-1, None) - probabilities;
+        let beyond = before.ge_tensor(&self.top_p);
+        let of_top_p = sorted.masked_fill(&beyond, f64::INFINITY).amin([-1], true);
+        of_top_p.maximum(&of_top_k)
     }
 }
 

@@ -76,6 +76,7 @@ pub fn sampling(max_new_tokens: u32) -> v1::Sampling {
         temperature: 1.0,
         top_p: 1.0,
         top_k: 0,
+        min_p: 0.0,
     }
 }
 

@@ -233,11 +233,11 @@ fn drawing(role: &Role) -> u64 {
     };
     // Scaled logits and log-probs in float32; then their exponential, that in float64, and its running sum.
     let drawn = if temperature > 0.0 { 4 + 4 + 4 + 8 + 8 } else { 4 + 4 };
-    // Scaled logits; sorted ones thrice, their order, probabilities, the sum before each, the result and its copy.
-    let is_cut = temperature > 0.0 && (top_k > 0 || top_p < 1.0);
-    let cut = if is_cut { 4 + 3 * 4 + 8 + 8 + 8 + 4 + 4 } else { 0 };
+    let is_ranked = temperature > 0.0 && (top_k > 0 || top_p < 1.0);
+    // Scaled logits; sorted ones, those of the first k, their probabilities, the running sum, and that before each.
+    let ranked = if is_ranked { 4 + 4 + 4 + 8 + 8 + 8 } else { 0 };
     // Logits with stop ids held back.
-    drawn.max(cut) + if min_new_tokens > 0 { 4 } else { 0 }
+    drawn.max(ranked) + if min_new_tokens > 0 { 4 } else { 0 }
 }
 
 /// Who runs packs at a node: a trainer with several optimizer steps recomputes log-probs before it trains.
