@@ -1,6 +1,6 @@
-"""Lays out libtorch from wheels: unpack_libtorch.py VERSION WHEELS_FOLDER OUT.
+"""Lays out wheels: unpack_libtorch.py torch|cuda VERSION WHEELS_FOLDER OUT.
 
-Takes the headers and what a CPU needs to run, a fifth of the whole.
+`torch` takes the headers of libtorch and what a CPU needs to run, a fifth of the whole. `cuda` takes CUDA's headers.
 """
 
 import pathlib
@@ -10,10 +10,11 @@ import zipfile
 
 TORCH_LIBRARIES = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1"]
 CUDA_LIBRARIES = {"nvidia_cuda_runtime": "libcudart.so.13", "nvidia_cuda_cupti": "libcupti.so.13"}
+# What torch's CUDA headers include: the interfaces of runtime and driver, crt/, nv/target.
+CUDA_HEADERS = ["nvidia_cuda_runtime", "nvidia_cuda_crt", "nvidia_cuda_cccl"]
 
 
-def main(version, wheels, out):
-    wheels, out = pathlib.Path(wheels), pathlib.Path(out)
+def torch(version, wheels, out):
     (out / "lib").mkdir(parents=True)
     with open_wheel(wheels, f"torch-{version}-") as wheel:
         for entry in wheel.infolist():
@@ -27,7 +28,16 @@ def main(version, wheels, out):
             copy(wheel, f"nvidia/cu13/lib/{name}", out / "lib" / name)
     # `-ltorch` finds this linker script; the wheel's own libtorch.so would ask for libtorch_cuda.so.
     (out / "lib" / "libtorch.so").write_text("INPUT(libtorch_cpu.so)\n")
-    (out / "build-version").write_text(f"{version}\n")
+
+
+def cuda(_version, wheels, out):
+    for package in CUDA_HEADERS:
+        with open_wheel(wheels, f"{package}-") as wheel:
+            for entry in wheel.infolist():
+                parts = pathlib.PurePosixPath(entry.filename).parts
+                # cccl/ (cub, thrust) is for nvcc.
+                if parts[:3] == ("nvidia", "cu13", "include") and parts[3:4] != ("cccl",) and not entry.is_dir():
+                    copy(wheel, entry.filename, out.joinpath(*parts[2:]))
 
 
 def open_wheel(folder, prefix):
@@ -41,6 +51,12 @@ def copy(wheel, name, target):
     target.parent.mkdir(parents=True, exist_ok=True)
     with wheel.open(name) as source, open(target, "wb") as out:
         shutil.copyfileobj(source, out, 1 << 20)
+
+
+def main(what, version, wheels, out):
+    out = pathlib.Path(out)
+    {"torch": torch, "cuda": cuda}[what](version, pathlib.Path(wheels), out)
+    (out / "build-version").write_text(f"{version}\n")
 
 
 try:

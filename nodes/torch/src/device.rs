@@ -1,10 +1,8 @@
 //! The one device that this process computes on.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
-
 use tch::{Cuda, Device, Kind};
 
+use crate::native::cuda;
 use crate::{Result, fail};
 
 /// The only version that tch 0.24 builds against.
@@ -26,7 +24,8 @@ pub fn load_cuda_library() {
     unsafe { libc::dlopen(c"libtorch_cuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
 }
 
-/// Opens what was asked for: `cpu`, `cuda`, or `auto` (CUDA if there is one).
+/// Opens what was asked for: `cpu`, `cuda`, or `auto` (CUDA if there is one). A card needs the CUDA object, beside this
+/// program.
 pub fn open(wanted: &str) -> Result<Accelerator> {
     let cpu = Accelerator {
         device: Device::Cpu,
@@ -37,7 +36,7 @@ pub fn open(wanted: &str) -> Result<Accelerator> {
         "auto" if !Cuda::is_available() => Ok(cpu),
         "auto" | "cuda" if Cuda::is_available() => Ok(Accelerator {
             device: Device::Cuda(0),
-            name: card_name().unwrap_or_else(|| "cuda".to_owned()),
+            name: cuda::open()?.name.clone(),
         }),
         "cuda" => fail!(
             "no CUDA device: libtorch_cuda.so could not be opened or sees no card; \
@@ -58,46 +57,8 @@ pub fn settle_threads() {
 
 /// Memory of the device in bytes, free and in all; none for a CPU or when CUDA does not say.
 pub fn memory_bytes(device: Device) -> Option<(u64, u64)> {
-    if !device.is_cuda() {
-        return None;
-    }
-    // SAFETY: looked up by name in what torch has loaded; the signature is that of the CUDA runtime.
-    unsafe {
-        let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"cudaMemGetInfo".as_ptr());
-        if symbol.is_null() {
-            return None;
-        }
-        let query: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int = std::mem::transmute(symbol);
-        let (mut free, mut total) = (0, 0);
-        (query(&mut free, &mut total) == 0).then_some((free as u64, total as u64))
-    }
-}
-
-/// Asks the driver library, which is loaded wherever CUDA works.
-fn card_name() -> Option<String> {
-    // SAFETY: signatures of the CUDA driver interface; the buffer's length is given.
-    unsafe {
-        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
-        let find = |name: &CStr| -> *mut c_void {
-            if library.is_null() {
-                ptr::null_mut()
-            } else {
-                libc::dlsym(library, name.as_ptr())
-            }
-        };
-        let (init, get, name) = (find(c"cuInit"), find(c"cuDeviceGet"), find(c"cuDeviceGetName"));
-        if init.is_null() || get.is_null() || name.is_null() {
-            return None;
-        }
-        let init: unsafe extern "C" fn(u32) -> c_int = std::mem::transmute(init);
-        let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = std::mem::transmute(get);
-        let name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int = std::mem::transmute(name);
-        let (mut device, mut text) = (0, [0 as c_char; 256]);
-        if init(0) != 0 || get(&mut device, 0) != 0 || name(text.as_mut_ptr(), 255, device) != 0 {
-            return None;
-        }
-        Some(CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned())
-    }
+    let memory = device.is_cuda().then(|| cuda::memory().ok()).flatten()?;
+    Some((memory.free, memory.total))
 }
 
 /// The compute type of a name in the protocol.
