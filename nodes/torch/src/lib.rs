@@ -8,6 +8,7 @@
 pub mod device;
 pub mod error;
 pub mod generate;
+mod kernels;
 mod memory;
 pub mod model;
 pub mod native;

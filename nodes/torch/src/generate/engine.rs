@@ -9,6 +9,7 @@ use rlpipe_wire::v1;
 use tch::Tensor;
 
 use super::decoder::{Block, Decoder, Group, Model, Ticket};
+use super::graphs::Graphs;
 use super::plain::Plain;
 use super::request::Request;
 use crate::model::Network;
@@ -54,7 +55,10 @@ impl Engine {
             };
             fail!("`max_context_tokens` is {context}, but the model reads 2 to {reach} positions{why}");
         }
-        let decoder: Box<dyn Decoder> = Box::new(Plain::new(network, spec, held_bytes)?);
+        let decoder: Box<dyn Decoder> = match Graphs::new(network, spec, held_bytes)? {
+            Some(graphs) => Box::new(graphs),
+            None => Box::new(Plain::new(network, spec, held_bytes)?),
+        };
         Ok(Self {
             context,
             slots: vec![None; decoder.slots()],

@@ -3,9 +3,13 @@
 mod cache;
 mod decoder;
 mod engine;
+mod graphs;
+mod kernels;
+mod pages;
 mod plain;
 mod request;
 mod sampling;
+mod slots;
 mod stop;
 
 pub use cache::{Cache, Prefilled};

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 
+use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 use torch_sys::C_tensor;
 
@@ -433,6 +434,17 @@ pub fn pinned(size: &[i64], kind: Kind) -> Result<Tensor> {
         call(|table| (table.rlpipe_cuda_pinned)(size.as_ptr(), size.len(), like.as_ptr(), &mut out))?;
         Ok(Tensor::from_ptr(out))
     }
+}
+
+/// A copy on the card, made when the current stream comes to it.
+pub fn upload<T: Element>(values: &[T]) -> Result<Tensor> {
+    let size = [values.len() as i64];
+    let pinned = pinned(&size, T::KIND)?;
+    pinned.shallow_clone().copy_(&Tensor::from_slice(values));
+    let on_card = Tensor::f_empty(size, (T::KIND, Device::Cuda(0)))?;
+    // Torch does not hand the pinned memory out again before the copy is done.
+    super::operators::copy_later(&on_card, &pinned)?;
+    Ok(on_card)
 }
 
 /// Memory of the card.
