@@ -2,6 +2,7 @@
 //! every end with its exit code and its reason.
 #![allow(clippy::unwrap_used)]
 
+mod bench;
 mod breaks;
 mod command_line;
 mod determinism;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::arguments::BenchArguments;
+
 /// Declarative reinforcement-learning post-training for language models.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
@@ -25,6 +27,8 @@ pub enum Verb {
     Test(TestArguments),
     /// Look for all that would keep a pipeline from running here, and say how to mend it.
     Doctor(DoctorArguments),
+    /// Measure how fast this machine generates, trains and checks.
+    Bench(BenchArguments),
     /// Draw the graph of a pipeline.
     Graph(GraphArguments),
     /// Write a new pipeline.

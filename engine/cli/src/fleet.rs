@@ -11,8 +11,8 @@ use rlpipe_core::data::Seed;
 use rlpipe_core::services::{
     CommandJudge, Engine, JudgeCommand, Learner, MemoryPeak, Rows, SavedFile, ServiceError, Services, Tokenizer,
 };
-use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerProcess, WorkerSpec, worker_log, worker_program};
-use rlpipe_runtime::compile::{Data, Dtype, HubCache, init_model, model_folder};
+use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerSpec, worker_log, worker_program};
+use rlpipe_runtime::compile::{Accelerator, Data, Dtype, HubCache, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
 use rlpipe_runtime::schedule::WorkerState;
@@ -25,6 +25,64 @@ use crate::progress::Progress;
 const HELLO_WITHIN: Duration = Duration::from_secs(180);
 /// A worker that was asked to end has this long.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(20);
+
+/// A worker to start.
+pub struct Wanted<'a> {
+    /// Its place among the workers, from 0.
+    pub rank: u32,
+    /// What errors call its pool.
+    pub pool: &'a str,
+    /// Takes its output.
+    pub log: PathBuf,
+    /// Threads that it computes with.
+    pub cpus: u32,
+    /// What it computes on.
+    pub accelerator: Accelerator,
+}
+
+/// Starts a worker, and waits until it has reported. When its process ends, everything that waits for it fails at once
+/// and says how: that is the task, and dropping it kills the process.
+pub async fn launch(hub: &Hub, cluster: &dyn Cluster, wanted: Wanted<'_>) -> Result<(Worker, JoinHandle<()>)> {
+    let Wanted { rank, pool, log, .. } = wanted;
+    let program = worker_program()?;
+    let spec = WorkerSpec {
+        rank,
+        pool: pool.to_owned(),
+        program: program.clone(),
+        endpoint: hub.endpoint().to_owned(),
+        environment: vec![(TOKEN_VARIABLE.to_owned(), hub.token().to_owned())],
+        log: log.clone(),
+        cpus: wanted.cpus,
+        accelerator: wanted.accelerator,
+    };
+    let mut process = cluster.start(spec).await?;
+    let worker = tokio::select! {
+        worker = hub.worker(rank, pool, HELLO_WITHIN) => {
+            worker.map_err(|error| anyhow::anyhow!("{error}: `{}`", log.display()))?
+        }
+        exit = process.wait() => {
+            anyhow::bail!(
+                "worker {rank} of pool `{pool}`, program `{}`, did not start: {}",
+                program.display(),
+                process.report(exit)
+            );
+        }
+    };
+    let watched = worker.clone();
+    let watcher = tokio::spawn(async move {
+        let exit = process.wait().await;
+        watched.close(&process.report(exit));
+    });
+    Ok((worker, watcher))
+}
+
+/// Waits until a worker that was asked to end has ended, but not for ever.
+pub async fn ended_or_killed(mut watcher: JoinHandle<()>) {
+    if tokio::time::timeout(SHUTDOWN_WITHIN, &mut watcher).await.is_err() {
+        // Dropping its task kills the process.
+        watcher.abort();
+    }
+}
 
 /// The workers, and everything else that nodes look up by name.
 pub struct Fleet {
@@ -103,45 +161,18 @@ impl Fleet {
             .pools
             .get(&planned.pool)
             .with_context(|| format!("the plan has no pool `{}`", planned.pool))?;
-        let spec = WorkerSpec {
+        let wanted = Wanted {
             rank: planned.rank,
-            pool: planned.pool.clone(),
-            program: worker_program()?,
-            endpoint: self._hub.endpoint().to_owned(),
-            environment: vec![(TOKEN_VARIABLE.to_owned(), self._hub.token().to_owned())],
+            pool: &planned.pool,
             log: folder.logs().join(worker_log(planned.rank)),
             cpus: pool.cpus_per_worker.get(),
             accelerator: pool.accelerator,
         };
-        let (program, log) = (spec.program.clone(), spec.log.clone());
-        let mut process = cluster.start(spec).await?;
-        let worker = tokio::select! {
-            worker = self._hub.worker(planned.rank, &planned.pool, HELLO_WITHIN) => {
-                worker.map_err(|error| anyhow::anyhow!("{error}: `{}`", log.display()))?
-            }
-            exit = process.wait() => {
-                anyhow::bail!(
-                    "worker {} of pool `{}`, program `{}`, did not start: {}",
-                    planned.rank,
-                    planned.pool,
-                    program.display(),
-                    process.report(exit)
-                );
-            }
-        };
-        self.watch(process, worker.clone());
-        Ok(worker)
-    }
-
-    /// When the process ends, everything that waits for it fails at once and says how.
-    fn watch(&self, mut process: Box<dyn WorkerProcess>, worker: Worker) {
-        let watcher = tokio::spawn(async move {
-            let exit = process.wait().await;
-            worker.close(&process.report(exit));
-        });
+        let (worker, watcher) = launch(&self._hub, cluster, wanted).await?;
         if let Ok(mut watchers) = self.watchers.lock() {
             watchers.push(watcher);
         }
+        Ok(worker)
     }
 
     async fn load(
@@ -251,11 +282,8 @@ impl Fleet {
             .lock()
             .map(|mut watchers| std::mem::take(&mut *watchers))
             .unwrap_or_default();
-        for mut watcher in watchers {
-            if tokio::time::timeout(SHUTDOWN_WITHIN, &mut watcher).await.is_err() {
-                // Dropping its task kills the process.
-                watcher.abort();
-            }
+        for watcher in watchers {
+            ended_or_killed(watcher).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! `rlpipe`: declarative reinforcement-learning post-training for language models.
 
 mod arguments;
+mod bench;
 mod data;
 mod doctor;
 #[cfg(feature = "download")]
@@ -32,6 +33,8 @@ use arguments::{Arguments, Verb};
 
 /// A run failed.
 const FAILED: u8 = 1;
+/// Ctrl-C ended it.
+const INTERRUPTED: u8 = 130;
 /// A name on the command line that there is not, as clap exits with.
 const MISUSED: u8 = 2;
 /// A pipeline has faults (`EX_CONFIG` of sysexits).
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Plan(arguments) => plan::plan(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Test(arguments) => test::test(&arguments),
+        Verb::Bench(arguments) => bench::bench(&arguments),
         Verb::Graph(arguments) => graph::graph(&arguments),
         Verb::Init(arguments) => init::init(&arguments),
         #[cfg(feature = "download")]

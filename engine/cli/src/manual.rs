@@ -39,19 +39,14 @@ pub fn manual(arguments: &ManArguments) -> Result<ExitCode> {
 fn markdown(mut command: Command) -> String {
     command.build();
     let mut page = String::from("# Command line\n\n`rlpipe VERB --help` prints the same.\n\n");
-    let verbs = || command.get_subcommands().filter(|verb| verb.get_name() != "help");
-    for verb in verbs() {
-        let _ = writeln!(page, "- [`{0}`](#{0}): {1}", verb.get_name(), about(verb));
+    let verbs = verbs(&command, "");
+    for (name, verb) in &verbs {
+        let _ = writeln!(page, "- [`{name}`](#{}): {}", name.replace(' ', "-"), about(verb));
     }
-    for verb in verbs() {
+    for (name, verb) in verbs {
         let usage = verb.clone().render_usage().to_string();
         let usage = usage.trim_start_matches("Usage: ");
-        let _ = write!(
-            page,
-            "\n## {}\n\n{}.\n\n```\n{usage}\n```\n",
-            verb.get_name(),
-            about(verb)
-        );
+        let _ = write!(page, "\n## {name}\n\n{}.\n\n```\n{usage}\n```\n", about(verb));
         let shown: Vec<&Arg> = verb
             .get_arguments()
             .filter(|argument| argument.get_id() != "help")
@@ -68,6 +63,19 @@ fn markdown(mut command: Command) -> String {
          78, the pipeline has faults or cannot be read; 130, interrupted.\n",
     );
     page
+}
+
+/// Verbs by name; one that has verbs of its own is named with each of them.
+fn verbs<'a>(command: &'a Command, before: &str) -> Vec<(String, &'a Command)> {
+    let own = command.get_subcommands().filter(|verb| verb.get_name() != "help");
+    let named = own.flat_map(|verb| {
+        let name = format!("{before}{}", verb.get_name());
+        match verb.has_subcommands() {
+            true => verbs(verb, &format!("{name} ")),
+            false => vec![(name, verb)],
+        }
+    });
+    named.collect()
 }
 
 fn about(command: &Command) -> String {

@@ -25,10 +25,8 @@ use crate::programs::dry_caller;
 use crate::progress::Progress;
 use crate::summary::{newest, summary};
 use crate::validate::{compiled, show};
-use crate::{FAULTY, output};
+use crate::{FAULTY, INTERRUPTED, output};
 
-/// Ctrl-C ended the run.
-const INTERRUPTED: u8 = 130;
 /// More settings that differ than these are only counted.
 const SHOWN_DIFFERENCES: usize = 10;
 

@@ -64,6 +64,17 @@ pub struct Loaded {
     pub dtype: String,
 }
 
+/// What a device can do at best, as its worker measured it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ceilings {
+    /// Bytes read and written by a copy within its memory.
+    pub copy_bytes_per_s: f64,
+    /// Multiplications and additions of a product of square matrices in bfloat16.
+    pub bfloat16_product_operations_per_s: f64,
+    /// The same in float32.
+    pub float32_product_operations_per_s: f64,
+}
+
 /// A command that a worker has not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCommand {
@@ -186,6 +197,22 @@ impl Worker {
                 accelerator_bytes,
             }),
             other => Err(self.mismatch("memory", &other)),
+        }
+    }
+
+    /// What its device can do at best; takes it a second or two.
+    pub async fn ceilings(&self) -> Result<Ceilings, ServiceError> {
+        match self.call(Command::Ceilings(v1::Ceilings {})).await? {
+            Event::Ceilings(v1::DeviceCeilings {
+                copy_bytes_per_s,
+                bfloat16_product_operations_per_s,
+                float32_product_operations_per_s,
+            }) => Ok(Ceilings {
+                copy_bytes_per_s,
+                bfloat16_product_operations_per_s,
+                float32_product_operations_per_s,
+            }),
+            other => Err(self.mismatch("ceilings", &other)),
         }
     }
 
@@ -377,6 +404,7 @@ fn name_of(command: &Command) -> &'static str {
         Command::Restore(_) => "restore",
         Command::Export(_) => "export",
         Command::Memory(_) => "memory",
+        Command::Ceilings(_) => "ceilings",
         Command::Shutdown(_) => "shutdown",
     }
 }
@@ -393,5 +421,6 @@ fn event_name(event: &Event) -> &'static str {
         Event::OptimizerStepped(_) => "optimizer_stepped",
         Event::Saved(_) => "saved",
         Event::MemoryPeak(_) => "memory_peak",
+        Event::Ceilings(_) => "ceilings",
     }
 }

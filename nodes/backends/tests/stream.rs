@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use rlpipe_backends::{EngineSpec, Hub, LoadRequest, Loaded, TorchEngine, TorchLearner, Worker};
+use rlpipe_backends::{Ceilings, EngineSpec, Hub, LoadRequest, Loaded, TorchEngine, TorchLearner, Worker};
 use rlpipe_core::data::{Sampling, Sequence};
 use rlpipe_core::services::{Engine as _, GenerateRequest, Learner as _, Sample, ServiceError, Weights};
 use rlpipe_wire::v1::{self, FromWorker, from_worker::Event, to_worker::Command};
@@ -109,6 +109,12 @@ async fn the_commands_of_a_workers_life_cross_whole() {
     assert_eq!(worker.load(&load).await.unwrap(), expected);
     let peak = worker.memory_peak().await.unwrap();
     assert_eq!((peak.host_bytes, peak.accelerator_bytes), (5 << 30, 7 << 30));
+    let ceilings = Ceilings {
+        copy_bytes_per_s: 2.0,
+        bfloat16_product_operations_per_s: 3.0,
+        float32_product_operations_per_s: 5.0,
+    };
+    assert_eq!(worker.ceilings().await.unwrap(), ceilings);
     let files = worker.save("/run/step-1".as_ref()).await.unwrap();
     assert_eq!(
         (files[0].name.as_str(), files[0].bytes, files[0].sha256.as_str()),
@@ -136,6 +142,7 @@ async fn the_commands_of_a_workers_life_cross_whole() {
     let asked = [
         Command::Load(load),
         Command::Memory(v1::Memory {}),
+        Command::Ceilings(v1::Ceilings {}),
         Command::Save(v1::Save { folder: folder() }),
         Command::Restore(v1::Restore { folder: folder() }),
         Command::Shutdown(v1::Shutdown {}),

@@ -5,6 +5,7 @@
 //! and restores; `worker` runs commands and `serve` speaks to the driver. `native` is what tch lacks, in C++ of our own.
 //! Torch's own functions panic on error: `worker` catches that around every command.
 
+mod ceilings;
 pub mod device;
 pub mod error;
 pub mod generate;

@@ -18,7 +18,7 @@ use crate::error::caught;
 use crate::memory::Peak;
 use crate::policy::Policy;
 use crate::weights::Written;
-use crate::{Error, Result, fail, store};
+use crate::{Error, Result, ceilings, fail, store};
 
 /// The models of one device.
 #[derive(Debug)]
@@ -183,6 +183,7 @@ impl Worker {
                 store::restore(Path::new(&command.folder), &mut self.policies)?;
                 Ok(done)
             }
+            Some(Command::Ceilings(_)) => Ok(Event::Ceilings(ceilings::measure(self.accelerator.device))),
             Some(Command::Memory(_)) => Ok(Event::MemoryPeak(self.peak.report())),
             Some(Command::Export(command)) => Ok(saved(vec![
                 self.policy(&command.model)?

@@ -59,8 +59,8 @@ pub use trials::{
     Expectation, ExpectedGroup, FedGroup, Feed, Feeds, Maybe, Route, Test, TestConfig, carried, load_feeds,
 };
 pub use world::{
-    DiskNeeds, Machine, absent_models, check as check_world, check_on as check_world_on, disk_needs, existing_folder,
-    free_disk, shown_bytes,
+    DiskNeeds, Machine, absent_models, check as check_world, check_on as check_world_on, disk_needs, driver_version,
+    existing_folder, free_disk, shown_bytes,
 };
 
 /// What is compiled.

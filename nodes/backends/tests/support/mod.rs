@@ -116,6 +116,11 @@ pub fn computed(command: &Command) -> Event {
             host_bytes: 5 << 30,
             accelerator_bytes: 7 << 30,
         }),
+        Command::Ceilings(_) => Event::Ceilings(v1::DeviceCeilings {
+            copy_bytes_per_s: 2.0,
+            bfloat16_product_operations_per_s: 3.0,
+            float32_product_operations_per_s: 5.0,
+        }),
         Command::Generate(generate) => {
             let length = generate.sampling.as_ref().unwrap().max_new_tokens;
             let samples = generate.seeds.iter().map(|&seed| sample_of(seed, length)).collect();

@@ -10,6 +10,7 @@ use rlpipe_core::diagnostic::{Diagnostic, Diagnostics, codes};
 use rlpipe_core::document::Segment;
 use rlpipe_core::kind::{ByteSize, Role, Target};
 
+pub use card::driver_version;
 pub use disk::{DiskNeeds, existing_folder, free_disk, needs as disk_needs, shown_bytes};
 pub use models::absent as absent_models;
 

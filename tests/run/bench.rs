@@ -1,0 +1,224 @@
+//! `rlpipe bench` with a real worker: what is counted, and the shape of the JSON. No time is held against a clock.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ended, Place, Running, pipeline};
+
+fn bench(place: &Place, arguments: &[&str]) -> Ended {
+    let mut command = place.rlpipe();
+    command.arg("bench").args(arguments);
+    Running::start(command).end()
+}
+
+const TINY: [&str; 8] = [
+    "--shape",
+    "tiny",
+    "--accelerator",
+    "cpu",
+    "--threads",
+    "1",
+    "--runs",
+    "2",
+];
+
+/// What a benchmark of the tiny shape prints and writes, which must be the same.
+fn measured(arguments: &[&str]) -> Value {
+    let place = Place::new();
+    let file = place.path().join("results.json");
+    let written = ["--format", "json", "--output", file.to_str().unwrap()];
+    let ended = bench(&place, &[arguments, &TINY, &written].concat()).expect(0);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(ended.output, text);
+    place.assert_cleared();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Names as they are, numbers as zeros, versions blank.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Number(_) => json!(0),
+        Value::Array(values) => values.iter().map(shape).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| match name.as_str() {
+                "version" | "torch" => (name.clone(), json!("")),
+                _ => (name.clone(), shape(value)),
+            })
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+fn spread() -> Value {
+    json!({ "runs": 0, "median": 0, "min": 0, "lower_quartile": 0, "upper_quartile": 0, "max": 0 })
+}
+
+fn timed(name: &str) -> Value {
+    json!({
+        "name": name, "seconds": spread(), "warm_up_s": 0,
+        "done": { "unit": "tokens", "amount": 0, "per_second": spread() },
+        "achieved": {
+            "bytes": 0, "operations": 0, "bytes_per_s": 0, "operations_per_s": 0, "share_of_copy": 0,
+            "share_of_product": 0, "least_s": 0,
+        },
+    })
+}
+
+/// Every rate is the amount over the time, and nothing took no time.
+fn assert_sane(one: &Value) {
+    let number = |path: &str| one.pointer(path).and_then(Value::as_f64).unwrap();
+    assert_eq!(number("/seconds/runs"), 2.0);
+    let order =
+        ["min", "lower_quartile", "median", "upper_quartile", "max"].map(|name| number(&format!("/seconds/{name}")));
+    assert!(order[0] > 0.0 && order.is_sorted(), "{order:?}");
+    let fastest = number("/done/amount") / order[0];
+    assert!((number("/done/per_second/max") / fastest - 1.0).abs() < 1e-9);
+    assert!(number("/achieved/share_of_copy") > 0.0 && number("/achieved/least_s") > 0.0);
+}
+
+#[test]
+fn generation_counts_what_came_back_and_shares_prompts() {
+    let found = measured(&[
+        "generate",
+        "--prompts",
+        "3",
+        "--prompt-tokens",
+        "5",
+        "--new-tokens",
+        "7",
+        "--samples",
+        "4",
+        "--shared",
+        "--slots",
+        "4",
+        "--date",
+        "today",
+    ]);
+    let expected = json!({
+        "bench": "generate", "program": { "name": "rlpipe", "version": "" }, "device": "cpu", "versions": { "torch": "" },
+        "threads": 0,
+        "model": { "name": "tiny", "weights": "random", "parameters": 0, "dtype": "float32" },
+        "settings": {
+            "prompts": 0, "prompt_tokens": 0, "new_tokens": 0, "samples": 0, "slots": 0, "temperature": 0, "top_p": 0,
+            "top_k": 0, "min_p": 0,
+        },
+        "measured": [timed("shared prompts"), timed("separate prompts")],
+        "ratios": { "separate prompts over shared prompts": 0 },
+        "ceilings": {
+            "copy_bytes_per_s": 0, "bfloat16_product_operations_per_s": 0, "float32_product_operations_per_s": 0,
+        },
+        "notes": [], "date": "today",
+    });
+    assert_eq!(shape(&found), expected);
+    assert_eq!(found["settings"]["slots"], 4);
+    assert_eq!(found["threads"], 1);
+    for one in found["measured"].as_array().unwrap() {
+        assert_eq!(one["done"]["amount"], 84.0);
+        assert_sane(one);
+    }
+    // Of the tiny shape: 98,304 weights in the trunk, 32,768 in the head, attention 4 64 2 over what is seen.
+    let decoded = 12 * 6;
+    let seen = 3 * 15 + 12 * (66 - 15);
+    let operations = 2 * 98_304 * (3 * 5 + decoded) + 2 * 32_768 * (3 + decoded) + 512 * seen;
+    assert_eq!(found["measured"][0]["achieved"]["operations"], operations);
+}
+
+#[test]
+fn training_counts_the_tokens_of_all_packs() {
+    let found = measured(&[
+        "train",
+        "--sequences",
+        "5",
+        "--tokens",
+        "12",
+        "--prompt-tokens",
+        "4",
+        "--pack-tokens",
+        "30",
+        "--dtype",
+        "bfloat16",
+    ]);
+    let names = ["train", "forward and backward", "optimizer step"];
+    assert_eq!(shape(&found["measured"]), Value::from_iter(names.map(timed)));
+    assert_eq!(found["settings"]["packs"], 3);
+    assert_eq!(found["model"]["dtype"], "bfloat16");
+    assert_eq!(found.get("date"), None);
+    for one in found["measured"].as_array().unwrap() {
+        assert_eq!(one["done"]["amount"], 60.0);
+        assert_sane(one);
+    }
+}
+
+#[test]
+fn a_step_is_taken_apart_and_its_run_is_kept_where_that_is_asked_for() {
+    let place = Place::new();
+    let (file, runs) = (pipeline(), place.path().join("kept"));
+    let arguments = ["step", file.to_str().unwrap(), "--steps", "3"];
+    let ended = bench(&place, &[&arguments[..], &["--format", "json"]].concat()).expect(0);
+    place.assert_cleared();
+    let found: Value = serde_json::from_str(&ended.output).unwrap();
+    assert_eq!(found["device"], "cpu");
+    let measured = found["measured"].as_array().unwrap();
+    let names: Vec<&str> = measured.iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names[0], "step");
+    for name in ["rollout", "judge", "train", "sync", "eval"] {
+        let one = measured.iter().find(|one| one["name"] == name).unwrap();
+        assert!(one["share"].as_f64().is_some_and(|share| share >= 0.0), "{name}");
+        assert_eq!(one["done"].is_object(), ["rollout", "train"].contains(&name), "{name}");
+    }
+    assert_eq!(measured[0]["seconds"]["runs"], 2);
+    let kept = ["--work-dir", runs.to_str().unwrap()];
+    let ended = bench(&place, &[&arguments[..], &kept].concat()).expect(0);
+    let trace = runs.join("small/0001/trace.json");
+    assert!(
+        trace.is_file() && ended.output.contains(&*trace.to_string_lossy()),
+        "{}",
+        ended.output
+    );
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_with_what_to_do() {
+    let place = Place::new();
+    for (arguments, parts) in [
+        (&["generate", "--shared"][..], &["give `--samples` above 1"][..]),
+        (&["generate", "--top-p", "0"], &["`--top-p 0`", "above 0 and at most 1"]),
+        (&["generate", "--model", "absent"], &["`absent`", "No such file"]),
+        (
+            &["train", "--tokens", "8"],
+            &["`--prompt-tokens 96` leaves nothing to train", "give fewer"],
+        ),
+        (
+            &["generate", "--shape", "tiny", "--prompt-tokens", "2048"],
+            &["`max_context_tokens` is 2080", "2 to 2048 positions"],
+        ),
+        (
+            &["validate", "absent.yaml"],
+            &["the pipeline has faults", "absent.yaml"],
+        ),
+        (&["step", "absent.yaml"], &["the run failed", "absent.yaml"]),
+    ] {
+        bench(&place, arguments).expect(1).says(parts);
+    }
+    bench(&place, &["generate", "--runs", "0"]).expect(2);
+    place.assert_cleared();
+    // What was there stays when a folder cannot be written into.
+    let file = pipeline();
+    let nowhere = [
+        "validate",
+        file.to_str().unwrap(),
+        "--runs",
+        "1",
+        "--output",
+        "/proc/absent/x.json",
+    ];
+    bench(&place, &nowhere)
+        .expect(1)
+        .says(&["cannot write the results to `/proc/absent/x.json`"]);
+    let ended = bench(&place, &nowhere[..4]).expect(0);
+    assert!(
+        ended.output.contains("validate") && ended.output.contains("median"),
+        "{}",
+        ended.output
+    );
+}
