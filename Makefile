@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build quickstart test format lint deny generate clean libtorch editor-tools
+.PHONY: help build quickstart test test-gpu format lint deny generate clean libtorch editor-tools
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Continuous integration fails where Cargo.lock does not fit, and has cargo-deny built where it is missing.
@@ -22,7 +22,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := $(or $(shell command -v cargo-deny),$(wildcard target/tools/bin/cargo-deny))
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: libtorch ## Put libtorch in place and build the release binaries `rlpipe` and `rlpipe-worker`
 	cargo build --release --workspace --bins $(LOCKED)
@@ -41,6 +41,9 @@ test: format build lint editor-tools ## Build, then check format, lints, every t
 	else \
 		echo "licences, bans and sources of dependencies are not checked: \`make deny\` builds cargo-deny, then checks"; \
 	fi
+
+test-gpu: build ## Run all tests of the worker on this machine's card, which must be there
+	RLPIPE_TEST_CARD=1 cargo test --release -p rlpipe-torch --no-fail-fast $(LOCKED)
 
 format: # Formatting alone
 	cargo fmt --all --check -- -l || { echo 'these files are not formatted: run `cargo fmt --all`'; exit 1; }

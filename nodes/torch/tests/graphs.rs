@@ -6,8 +6,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{drain, generate, sampling};
-use rlpipe_torch::device::{Accelerator, load_cuda_library, open};
+use common::{card, drain, generate, sampling};
+use rlpipe_torch::device::Accelerator;
 use rlpipe_torch::policy::Policy;
 use rlpipe_wire::v1;
 use rlpipe_wire::v1::FinishReason;
@@ -54,8 +54,7 @@ fn load(card: &Accelerator, (architecture, heads, kv_heads, head_dim): Shape, sl
 
 #[test]
 fn graphs_generate_what_the_model_says() {
-    load_cuda_library();
-    let Ok(card) = open("cuda") else { return };
+    let Some(card) = card() else { return };
     for shape in SHAPES {
         log_probs_are_the_trainers(&card, shape);
     }

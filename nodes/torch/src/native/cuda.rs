@@ -349,14 +349,21 @@ impl Event {
 /// Memory that graphs share. No two of them are replayed at a time, and what one leaves in it the next may overwrite. May
 /// be dropped before them.
 #[derive(Debug)]
-pub struct Pool(Handle);
+pub struct Pool {
+    handle: Handle,
+    /// What is captured runs here. One for all: torch's allocator keeps memory a stream.
+    stream: Stream,
+}
 
 impl Pool {
     /// An empty one.
     pub fn new() -> Result<Self> {
         // SAFETY: writes one pointer.
         let make = |table: &Table, out| unsafe { (table.rlpipe_cuda_pool_new)(out) };
-        Handle::new(make, |table| table.rlpipe_cuda_pool_free).map(Self)
+        Ok(Self {
+            handle: Handle::new(make, |table| table.rlpipe_cuda_pool_free)?,
+            stream: Stream::new()?,
+        })
     }
 }
 
@@ -391,22 +398,21 @@ impl Drop for Capture<'_> {
 }
 
 impl Graph {
-    /// Runs `body` on a stream of its own: twice for real, so that libraries and the allocator have made what they need,
+    /// Runs `body` on the pool's stream: twice for real, so that libraries and the allocator have made what they need,
     /// then once recorded, which computes nothing. `body` may not wait for the card nor read from it. After an error all
     /// is as before the call, but for what the two runs did.
     pub fn capture<T>(pool: &Pool, mut body: impl FnMut() -> Result<T>) -> Result<(Self, T)> {
-        let stream = Stream::new()?;
         Stream::current()?.synchronize()?;
-        let _entered = stream.enter()?;
+        let _entered = pool.stream.enter()?;
         for _ in 0..2 {
             body()?;
         }
-        stream.synchronize()?;
+        pool.stream.synchronize()?;
         // SAFETY: writes one pointer.
         let make = |table: &Table, out| unsafe { (table.rlpipe_cuda_graph_new)(out) };
         let graph = Self(Handle::new(make, |table| table.rlpipe_cuda_graph_free)?);
         // SAFETY: graph and pool live.
-        call(|table| unsafe { (table.rlpipe_cuda_graph_begin)(graph.0.pointer, pool.0.pointer) })?;
+        call(|table| unsafe { (table.rlpipe_cuda_graph_begin)(graph.0.pointer, pool.handle.pointer) })?;
         let mut capture = Capture {
             graph: &graph,
             is_open: true,

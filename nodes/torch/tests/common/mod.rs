@@ -1,18 +1,30 @@
 //! Models and commands that several tests share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rlpipe_torch::device::Accelerator;
+use rlpipe_torch::device::{Accelerator, load_cuda_library, open};
 use rlpipe_torch::policy::Policy;
 use rlpipe_wire::v1;
 use tch::Device;
 
 pub fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/golden/models")
-        .join(name)
+    // cargo sets it when it runs a test; where a test was carried to, `scripts/gpu_tests.sh` does.
+    let folder = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&folder).join("../../tests/golden/models").join(name)
+}
+
+/// The card, for tests that need one; none where there is none. Must be the first act of a process, since torch's CUDA half
+/// comes before anything else of torch: a file of tests with it has one test. `make test-gpu` requires a card.
+pub fn card() -> Option<Accelerator> {
+    load_cuda_library();
+    match open("cuda") {
+        Ok(card) => Some(card),
+        Err(error) if env::var_os("RLPIPE_TEST_CARD").is_none() && error.0.starts_with("no CUDA device") => None,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// One thread: the tests run beside each other.
