@@ -1,6 +1,7 @@
 //! The one device that this process computes on.
 
-use tch::{Cuda, Device, Kind};
+use tch::kind::Element;
+use tch::{Cuda, Device, Kind, Tensor};
 
 use crate::native::cuda;
 use crate::{Result, fail};
@@ -59,6 +60,17 @@ pub fn settle_threads() {
 pub fn memory_bytes(device: Device) -> Option<(u64, u64)> {
     let memory = device.is_cuda().then(|| cuda::memory().ok()).flatten()?;
     Some((memory.free, memory.total))
+}
+
+/// Vectors on the device, in one copy.
+pub fn together<T: Element + Copy, const N: usize>(parts: [Vec<T>; N], device: Device) -> [Tensor; N] {
+    let all = Tensor::from_slice(&parts.concat()).to_device(device);
+    let mut start = 0;
+    parts.map(|part| {
+        let length = part.len() as i64;
+        start += length;
+        all.narrow(0, start - length, length)
+    })
 }
 
 /// The compute type of a name in the protocol.

@@ -17,7 +17,7 @@ use crate::{Error, Result, device, fail, weights};
 pub struct Policy {
     /// The computation.
     pub network: Network,
-    /// In the compute type; what autograd differentiates by, and what the engine reads unless it has its own.
+    /// In the compute type; the engine reads them unless it has its own.
     pub weights: Vec<Tensor>,
     /// fp32 weights of a bfloat16 model that is trained; otherwise `weights` are their own master.
     pub master: Option<Vec<Tensor>>,
@@ -66,11 +66,6 @@ impl Policy {
             source_kinds: loaded.source_kinds,
             network,
         };
-        policy.weights = policy
-            .weights
-            .into_iter()
-            .map(|leaf| leaf.set_requires_grad(command.trainable))
-            .collect();
         if let Some(spec) = &command.engine {
             // Gradients, moments and their scratch are not allocated yet.
             let held = if command.trainable {

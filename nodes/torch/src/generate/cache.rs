@@ -3,7 +3,7 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::device::wide;
-use crate::model::{Network, Packed, attend_causal};
+use crate::model::{Network, Packed};
 
 /// `[layers, slots, kv_heads, context, head_dim]` each, in the compute type.
 #[derive(Debug)]
@@ -103,12 +103,9 @@ impl Cache {
 pub fn prefill(network: &Network, weights: &[Tensor], prompts: &[&[u32]], version: u64) -> Vec<Prefilled> {
     let pack = Packed::new(prompts, network.device);
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let hidden = network.hidden(weights, &pack.tokens, &network.turns(&pack.positions), |_, q, k, v| {
-        let (k, v) = (pack.pad(k), pack.pad(v));
-        let mixed = pack.unpad(&attend_causal(&pack.pad(q), &k, &v));
-        keys.push(k);
-        values.push(v);
-        mixed
+    let hidden = network.packed(weights, &pack, |_, k, v| {
+        keys.push(pack.pad(k));
+        values.push(pack.pad(v));
     });
     let mut ends = Vec::with_capacity(prompts.len());
     for prompt in prompts {

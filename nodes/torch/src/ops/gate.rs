@@ -10,8 +10,8 @@ pub fn gate(both: &Tensor) -> Tensor {
     halves[0].silu().g_mul_(&halves[1]).to_kind(both.kind())
 }
 
-/// The gradient at `both` given `d_out` at the output of [`gate`], and that output again if it is wanted.
-pub fn gate_backward(d_out: &Tensor, both: &Tensor, wants_out: bool) -> (Tensor, Option<Tensor>) {
+/// The gradient at `both` given `d_out` at the output of [`gate`], and that output again.
+pub fn gate_backward(d_out: &Tensor, both: &Tensor) -> (Tensor, Tensor) {
     let kind = wide(both.kind());
     let (halves, d_out) = (both.to_kind(kind).chunk(2, -1), d_out.to_kind(kind));
     let opened = halves[0].silu();
@@ -22,7 +22,7 @@ pub fn gate_backward(d_out: &Tensor, both: &Tensor, wants_out: bool) -> (Tensor,
     );
     let _ = opened.mul_out(&d_up, &d_out);
     let _ = halves[0].silu_backward_grad_input(&d_gate, &(d_out * &halves[1]));
-    let out = wants_out.then(|| (opened * &halves[1]).to_kind(both.kind()));
+    let out = (opened * &halves[1]).to_kind(both.kind());
     (d_both.to_kind(both.kind()), out)
 }
 
@@ -43,10 +43,9 @@ mod tests {
                 let wanted = slopes(&expected, &d_out, &[&both]);
                 let both = both.detach();
                 assert!(apart(&gate(&both), &expected) < bound);
-                let (d_both, out) = gate_backward(&d_out, &both, true);
+                let (d_both, out) = gate_backward(&d_out, &both);
                 assert!(apart(&d_both, &wanted[0]) < bound);
-                assert!(out.is_some_and(|out| out.equal(&gate(&both))));
-                assert!(gate_backward(&d_out, &both, false).1.is_none());
+                assert!(out.equal(&gate(&both)));
             }
         }
     }
@@ -56,9 +55,7 @@ mod tests {
         let (both, d_out) = (random(&[3, 20], Kind::BFloat16), random(&[3, 10], Kind::BFloat16));
         let wide = |tensor: &Tensor| tensor.to_kind(Kind::Float);
         assert!(gate(&both).equal(&gate(&wide(&both)).to_kind(Kind::BFloat16)));
-        let expected = gate_backward(&wide(&d_out), &wide(&both), false)
-            .0
-            .to_kind(Kind::BFloat16);
-        assert!(gate_backward(&d_out, &both, false).0.equal(&expected));
+        let expected = gate_backward(&wide(&d_out), &wide(&both)).0.to_kind(Kind::BFloat16);
+        assert!(gate_backward(&d_out, &both).0.equal(&expected));
     }
 }

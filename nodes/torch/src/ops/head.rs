@@ -18,17 +18,20 @@ pub struct HeadOutput {
 /// Reads `logits`, `[rows, vocabulary]`, times `inverse_temperature`, `[rows]`, as distributions over the vocabulary.
 /// `targets` are ids, `[rows]`, int64.
 pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor) -> HeadOutput {
-    let scaled = scaled(logits, inverse_temperature);
-    let log_sum = scaled.logsumexp([-1i64], false);
-    let logprobs = scaled.gather(1, &targets.unsqueeze(1), false).squeeze_dim(1) - &log_sum;
+    let logits = logits.to_kind(wide(logits.kind()));
+    let largest = logits.amax([-1i64], true) * inverse_temperature.unsqueeze(1);
     // 0 times minus infinity is not a number.
-    let bounded = scaled.clamp_min(-1e30);
-    let probabilities = scaled.softmax(-1, None::<Kind>);
-    let entropy = &log_sum - Tensor::linalg_vecdot(&probabilities, &bounded, -1);
+    let mut below = scaled(&logits, inverse_temperature, &largest).clamp_min_(-1e30);
+    let shares = below.exp();
+    let total = shares.sum_dim_intlist(-1, false, None::<Kind>);
+    let (largest, log_total) = (largest.squeeze_dim(1), total.log());
+    let chosen = logits.gather(1, &targets.unsqueeze(1), false).squeeze_dim(1) * inverse_temperature;
+    let weighted = below.g_mul_(&shares).sum_dim_intlist(-1, false, None::<Kind>);
     HeadOutput {
-        logprobs,
-        entropy,
-        log_sum,
+        // In this order, because a likely token's log-prob is a small difference of large numbers.
+        logprobs: chosen - &largest - &log_total,
+        entropy: &log_total - weighted / total,
+        log_sum: largest + log_total,
     }
 }
 
@@ -42,14 +45,16 @@ pub fn head_backward(
     d_logprobs: &Tensor,
 ) -> Tensor {
     let slope = (d_logprobs * inverse_temperature).unsqueeze(1);
-    let mut gradient = scaled(&logits, inverse_temperature);
-    let _ = gradient.g_sub_(&log_sum.unsqueeze(1)).exp_().g_mul_(&-&slope);
+    let wide = logits.to_kind(wide(logits.kind()));
+    let mut gradient = scaled(&wide, inverse_temperature, &log_sum.unsqueeze(1));
+    let _ = gradient.exp_().g_mul_(&-&slope);
     let _ = gradient.scatter_add_(1, &targets.unsqueeze(1), &slope);
     gradient.to_kind(logits.kind())
 }
 
-fn scaled(logits: &Tensor, inverse_temperature: &Tensor) -> Tensor {
-    logits.to_kind(wide(logits.kind())) * inverse_temperature.unsqueeze(1)
+/// `logits * inverse_temperature - less`, `less` being `[rows, 1]`.
+fn scaled(logits: &Tensor, inverse_temperature: &Tensor, less: &Tensor) -> Tensor {
+    (-less).addcmul(logits, &inverse_temperature.unsqueeze(1))
 }
 
 #[cfg(test)]

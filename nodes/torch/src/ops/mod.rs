@@ -31,11 +31,11 @@ mod testing {
         Tensor::randn(shape, (Kind::Double, Device::Cpu)).to_kind(kind)
     }
 
-    /// The largest difference, relative to the largest value of `expected`.
+    /// The largest difference, relative to the largest value of `expected` where that is above 1.
     pub fn apart(found: &Tensor, expected: &Tensor) -> f64 {
         assert_eq!(found.size(), expected.size());
         let (found, expected) = (found.to_kind(Kind::Double), expected.detach().to_kind(Kind::Double));
-        ((found - &expected).abs().max() / expected.abs().max()).double_value(&[])
+        ((found - &expected).abs().max() / expected.abs().max().clamp_min(1.0)).double_value(&[])
     }
 
     /// Gradients of `(output * d_output).sum()` by autograd.

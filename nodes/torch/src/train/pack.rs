@@ -6,8 +6,12 @@ use rlpipe_model::ModelConfig;
 use rlpipe_wire::v1;
 use tch::{Device, Kind, Tensor};
 
+use crate::device::together;
 use crate::model::Packed;
 use crate::{Result, fail};
+
+/// Tokens of a chunk of the head when the driver does not say.
+const CHUNK_TOKENS: i64 = 512;
 
 /// Checks shapes, ids and temperatures; `train` also wants the mask.
 pub fn check(pack: &v1::Pack, config: &ModelConfig, train: bool) -> Result<()> {
@@ -66,6 +70,19 @@ pub fn packed(pack: &v1::Pack, device: Device) -> Packed {
     )
 }
 
+/// Starts and lengths of chunks of `chunk_tokens` (0: [`CHUNK_TOKENS`]) that make up `count` tokens.
+pub fn chunks(count: usize, chunk_tokens: u32) -> impl Iterator<Item = (i64, i64)> {
+    let size = if chunk_tokens == 0 {
+        CHUNK_TOKENS
+    } else {
+        i64::from(chunk_tokens)
+    };
+    let count = count as i64;
+    (0..count)
+        .step_by(size as usize)
+        .map(move |start| (start, size.min(count - start)))
+}
+
 /// The tokens that count, in order.
 #[derive(Debug)]
 pub struct Selected {
@@ -73,18 +90,16 @@ pub struct Selected {
     pub rows: Tensor,
     /// Its id, `[count]`.
     pub targets: Tensor,
-    /// What its logits are divided by, `[count, 1]`.
-    pub temperatures: Tensor,
+    /// What its logits are multiplied by, `[count]`.
+    pub inverse_temperatures: Tensor,
     /// Per sequence, which response tokens were picked.
     pub places: Vec<Vec<usize>>,
-    kind: Kind,
-    device: Device,
 }
 
 impl Selected {
-    /// The masked response tokens, or all of them.
+    /// The masked response tokens, or all of them; temperatures are in `kind`.
     pub fn new(pack: &v1::Pack, masked_only: bool, kind: Kind, device: Device) -> Self {
-        let (mut rows, mut targets, mut temperatures, mut places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut targets, mut inverse, mut places) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut start = 0;
         for sequence in &pack.sequences {
             let prompt = sequence.prompt_tokens as usize;
@@ -97,20 +112,16 @@ impl Selected {
             } else {
                 sequence.temperature
             };
-            temperatures.extend(picked.iter().map(|_| temperature));
+            inverse.extend(picked.iter().map(|_| 1.0 / temperature));
             places.push(picked);
             start += sequence.ids.len();
         }
+        let [rows, targets] = together([rows, targets], device);
         Self {
-            rows: Tensor::from_slice(&rows).to_device(device),
-            targets: Tensor::from_slice(&targets).to_device(device),
-            temperatures: Tensor::from_slice(&temperatures)
-                .to_kind(kind)
-                .to_device(device)
-                .unsqueeze(1),
+            rows,
+            targets,
+            inverse_temperatures: Tensor::from_slice(&inverse).to_kind(kind).to_device(device),
             places,
-            kind,
-            device,
         }
     }
 
@@ -120,18 +131,14 @@ impl Selected {
     }
 
     /// A response-aligned vector at the picked tokens, `[count]`; NaN where a sequence has none.
-    pub fn pick(&self, pack: &v1::Pack, of: impl Fn(&v1::Sequence) -> &[f32]) -> Tensor {
-        let picked: Vec<f32> = pack
-            .sequences
-            .iter()
-            .zip(&self.places)
-            .flat_map(|(sequence, places)| {
-                let values = of(sequence);
-                places
-                    .iter()
-                    .map(move |&at| values.get(at).copied().unwrap_or(f32::NAN))
-            })
-            .collect();
-        Tensor::from_slice(&picked).to_kind(self.kind).to_device(self.device)
+    pub fn pick(&self, pack: &v1::Pack, of: impl Fn(&v1::Sequence) -> &[f32]) -> Vec<f32> {
+        let sequences = pack.sequences.iter().zip(&self.places);
+        let picked = sequences.flat_map(|(sequence, places)| {
+            let values = of(sequence);
+            places
+                .iter()
+                .map(move |&at| values.get(at).copied().unwrap_or(f32::NAN))
+        });
+        picked.collect()
     }
 }

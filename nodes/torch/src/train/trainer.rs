@@ -1,17 +1,19 @@
 //! Gradients of packs and the optimizer step.
 //!
-//! A pack's trunk runs once; the head runs chunk by chunk, each backward at once into the hidden states, detached as
-//! leaves; one backward through the trunk ends the pack. Gradients are summed in fp32 (float64 for float64).
+//! A pack's trunk runs once; the head runs chunk by chunk, each backward at once into the hidden states; one backward
+//! through the trunk ends the pack. Gradients are summed in fp32 (float64 for float64).
 
 use rlpipe_wire::v1;
 use tch::{Kind, Tensor};
 
 use super::adamw::AdamW;
+use super::check;
 use super::loss::policy_terms;
-use super::pack::{Selected, packed};
-use super::{check, head};
-use crate::device::wide;
+use super::pack::{Selected, chunks, packed};
+use super::trunk::Trunk;
+use crate::device::{together, wide};
 use crate::model::Network;
+use crate::ops::{self, HeadOutput};
 use crate::{Result, fail};
 
 /// Columns of the report of a token.
@@ -58,12 +60,14 @@ impl Trainer {
         weights: &[Tensor],
         command: &v1::TrainPack,
     ) -> Result<Vec<v1::SequenceSums>> {
-        let pack = command.pack.clone().unwrap_or_default();
+        let _no_grad = tch::no_grad_guard();
+        let nothing = v1::Pack::default();
+        let pack = command.pack.as_ref().unwrap_or(&nothing);
         let Some(loss) = &command.loss else {
             fail!("the pack comes without a loss")
         };
-        check(&pack, &network.config, true)?;
-        check_loss(&pack, loss)?;
+        check(pack, &network.config, true)?;
+        check_loss(pack, loss)?;
         if !(command.denominator > 0.0 && command.denominator.is_finite()) {
             fail!(
                 "`denominator` is {}, but a positive number is needed",
@@ -72,44 +76,35 @@ impl Trainer {
         }
         self.packs += 1;
         self.is_broken = true;
-        let selected = Selected::new(&pack, true, wide(network.kind), network.device);
+        // All that the device is sent; from here on nothing waits for it but the report.
+        let selected = Selected::new(pack, true, wide(network.kind), network.device);
         if selected.count() == 0 {
             self.is_broken = false;
             return Ok(vec![v1::SequenceSums::default(); pack.sequences.len()]);
         }
-        let hidden = network
-            .packed(weights, &packed(&pack, network.device))
-            .index_select(0, &selected.rows);
-        let inputs = TokenInputs::new(&pack, &selected);
-        let (mut reports, mut hidden_gradients) = (Vec::new(), Vec::new());
-        let head_leaf = network.layout.head();
-        for (start, length) in head::chunks(selected.count(), command.logprob_chunk_tokens) {
-            let chunk = hidden.detach().narrow(0, start, length).set_requires_grad(true);
-            let (logprobs, distribution) = head::logprobs(network, weights, &chunk, &selected, (start, length));
-            let (objective, report) = inputs.terms(loss, &logprobs, &distribution, (start, length));
-            let objective = objective.sum(None) / command.denominator;
-            let gradients = Tensor::f_run_backward(&[objective], &[&chunk, &weights[head_leaf]], false, false)?;
-            let [of_hidden, of_head] = gradients.as_slice() else {
-                fail!("torch returned no gradient of the head")
-            };
-            hidden_gradients.push(of_hidden.shallow_clone());
-            let _ = self.gradients[head_leaf].g_add_(&of_head.to_kind(wide(network.kind)));
+        let inputs = TokenInputs::new(pack, &selected);
+        let tokens = packed(pack, network.device);
+        let trunk = Trunk::forward(network, weights, &tokens, command.activations());
+        let hidden = trunk.hidden.index_select(0, &selected.rows);
+        let mut d_hidden = trunk.hidden.zeros_like();
+        let head = network.layout.head();
+        let mut reports = Vec::new();
+        for range in chunks(selected.count(), command.logprob_chunk_tokens) {
+            let of = |all: &Tensor| all.narrow(0, range.0, range.1);
+            let (hidden, targets) = (of(&hidden), of(&selected.targets));
+            let inverse_temperatures = of(&selected.inverse_temperatures);
+            let logits = hidden.linear(&weights[head], None::<&Tensor>);
+            let found = ops::head_forward(&logits, &targets, &inverse_temperatures);
+            let (slopes, report) = inputs.slopes(loss, &found, command.denominator, range)?;
+            let d_logits = ops::head_backward(logits, &targets, &inverse_temperatures, &found.log_sum, &slopes);
+            let _ = d_hidden.index_copy_(0, &of(&selected.rows), &d_logits.matmul(&weights[head]));
+            ops::add_product(&mut self.gradients[head], &d_logits, &hidden);
             reports.push(report);
         }
-        // The gradient of this product with respect to `hidden` is exactly the factor.
-        let root = (hidden * Tensor::cat(&hidden_gradients, 0)).sum(None);
-        let trunk = network.layout.trunk();
-        for (sum, gradient) in self.gradients[trunk.clone()].iter_mut().zip(Tensor::f_run_backward(
-            &[root],
-            &weights[trunk],
-            false,
-            false,
-        )?) {
-            let _ = sum.g_add_(&gradient.to_kind(wide(network.kind)));
-        }
+        trunk.backward(network, weights, &tokens, &d_hidden, &mut self.gradients);
         let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).view([-1]))?;
         self.is_broken = false;
-        Ok(sums(&pack, &selected, loss, &report))
+        Ok(sums(pack, &selected, loss, &report))
     }
 
     /// Clips, updates `master` in place and zeroes the gradients; changes nothing when their norm is not finite.
@@ -160,19 +155,14 @@ pub fn logprobs(network: &Network, weights: &[Tensor], pack: &v1::Pack, chunk_to
     let mut all: Vec<f32> = Vec::new();
     if selected.count() > 0 {
         let hidden = network
-            .packed(weights, &packed(pack, network.device))
+            .packed(weights, &packed(pack, network.device), |_, _, _| ())
             .index_select(0, &selected.rows);
         let of = |(start, length)| {
-            head::logprobs(
-                network,
-                weights,
-                &hidden.narrow(0, start, length),
-                &selected,
-                (start, length),
-            )
-            .0
+            let of = |all: &Tensor| all.narrow(0, start, length);
+            let logits = of(&hidden).linear(&weights[network.layout.head()], None::<&Tensor>);
+            ops::head_forward(&logits, &of(&selected.targets), &of(&selected.inverse_temperatures)).logprobs
         };
-        let chunks: Vec<Tensor> = head::chunks(selected.count(), chunk_tokens).map(of).collect();
+        let chunks: Vec<Tensor> = chunks(selected.count(), chunk_tokens).map(of).collect();
         all = Vec::try_from(Tensor::cat(&chunks, 0).to_kind(Kind::Float))?;
     }
     let mut rest = all.as_slice();
@@ -215,40 +205,48 @@ struct TokenInputs {
 impl TokenInputs {
     fn new(pack: &v1::Pack, selected: &Selected) -> Self {
         let own = |sequence: &v1::Sequence| sequence.old_logprobs.is_empty();
+        let (device, kind) = (selected.rows.device(), selected.inverse_temperatures.kind());
         let flags = || {
-            pack.sequences
-                .iter()
-                .zip(&selected.places)
-                .flat_map(|(s, places)| vec![own(s); places.len()])
+            let sequences = pack.sequences.iter().zip(&selected.places);
+            let flags = sequences.flat_map(|(sequence, places)| vec![own(sequence); places.len()]);
+            Tensor::from_slice(&flags.collect::<Vec<bool>>()).to_device(device)
         };
-        let flags = pack.sequences.iter().any(own).then(|| flags().collect::<Vec<bool>>());
+        let picked = [
+            selected.pick(pack, |sequence| &sequence.advantages),
+            selected.pick(pack, |sequence| &sequence.old_logprobs),
+            selected.pick(pack, |sequence| &sequence.reference_logprobs),
+        ];
+        let [advantages, old, reference] = together(picked, device).map(|values| values.to_kind(kind));
         Self {
-            advantages: selected.pick(pack, |sequence| &sequence.advantages),
-            old: selected.pick(pack, |sequence| &sequence.old_logprobs),
-            own: flags.map(|flags| Tensor::from_slice(&flags).to_device(selected.rows.device())),
-            reference: selected.pick(pack, |sequence| &sequence.reference_logprobs),
+            advantages,
+            old,
+            own: pack.sequences.iter().any(own).then(flags),
+            reference,
         }
     }
 
-    /// The objective of each token of a chunk, and its report `[length, COLUMNS]`: loss, KL, ratio, old log-prob, entropy.
-    fn terms(
+    /// The gradient of sum(objective) / denominator at the log-probs of a chunk, and the report of its tokens
+    /// `[length, COLUMNS]`: loss, KL, ratio, old log-prob, entropy.
+    fn slopes(
         &self,
         loss: &v1::train_pack::Loss,
-        logprobs: &Tensor,
-        distribution: &Tensor,
+        found: &HeadOutput,
+        denominator: f64,
         (start, length): (i64, i64),
-    ) -> (Tensor, Tensor) {
+    ) -> Result<(Tensor, Tensor)> {
         let of = |all: &Tensor| all.narrow(0, start, length);
-        let current = logprobs.detach();
+        let current = &found.logprobs;
         let old = self
             .own
             .as_ref()
             .map_or_else(|| of(&self.old), |own| current.where_self(&of(own), &of(&self.old)));
         let zeros = current.zeros_like();
-        let (objective, token_loss, kl, ratio) = match loss {
-            v1::train_pack::Loss::CrossEntropy(_) => (-logprobs, -&current, zeros.shallow_clone(), zeros),
+        // The only graph: what a loss term is, its gradient follows.
+        let logprobs = current.detach().set_requires_grad(true);
+        let (objective, token_loss, kl, ratio) = tch::with_grad(|| match loss {
+            v1::train_pack::Loss::CrossEntropy(_) => (-&logprobs, -current, zeros.shallow_clone(), zeros),
             v1::train_pack::Loss::Policy(settings) => {
-                let terms = policy_terms(settings, logprobs, &old, &of(&self.advantages), &of(&self.reference));
+                let terms = policy_terms(settings, &logprobs, &old, &of(&self.advantages), &of(&self.reference));
                 let token_loss = terms.loss.detach();
                 let kl = terms.kl.as_ref().map_or(zeros, Tensor::detach);
                 let objective = match terms.kl {
@@ -257,10 +255,12 @@ impl TokenInputs {
                 };
                 (objective, token_loss, kl, terms.ratio.detach())
             }
-        };
-        let columns =
-            [token_loss, kl, ratio, old, head::entropy(distribution)].map(|column| column.to_kind(Kind::Double));
-        (objective, Tensor::stack(&columns, 1))
+        });
+        let root = tch::with_grad(|| objective.sum(None) / denominator);
+        let slopes = Tensor::f_run_backward(&[root], &[&logprobs], false, false)?;
+        let columns = [&token_loss, &kl, &ratio, &old, &found.entropy].map(|column| column.to_kind(Kind::Double));
+        let slopes = slopes.into_iter().next().unwrap_or_default();
+        Ok((slopes, Tensor::stack(&columns, 1)))
     }
 }
 

@@ -150,5 +150,6 @@ pub fn train_pack(sequences: &[v1::Sequence], loss: v1::train_pack::Loss, denomi
         loss: Some(loss),
         denominator,
         logprob_chunk_tokens: 7,
+        activations: v1::Activations::Keep.into(),
     }
 }
