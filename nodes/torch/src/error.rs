@@ -50,6 +50,11 @@ pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Error(panic_message(panic.as_ref()))))
 }
 
+/// Panics on an error, as torch's own functions do, for those who stand beside them; [`caught`] gives it back.
+pub fn unfailing<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| std::panic::panic_any(error.0))
+}
+
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<String>()
@@ -72,6 +77,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use tch::{Device, Kind, Tensor};
+
+    #[test]
+    fn what_is_unfailing_fails_with_its_message() {
+        let failed: Result<()> = Err(Error("no card".to_owned()));
+        assert_eq!(caught(|| Ok(unfailing(failed))), Err(Error("no card".to_owned())));
+    }
 
     #[test]
     fn a_torch_error_is_a_message() {

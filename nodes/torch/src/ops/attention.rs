@@ -1,13 +1,21 @@
-//! Causal attention of packed sequences, each to itself alone.
+//! Causal attention of packed sequences, each to itself alone: by kernels for packed sequences where there are such, padded
+//! elsewhere.
 
 use tch::{Kind, Tensor};
 
+use crate::error::unfailing;
 use crate::model::Packed;
+use crate::native::operators;
 
 /// Attention of queries `[tokens, heads, dim]` over keys and values `[tokens, kv_heads, dim]` of the same sequence up to
 /// their own position, each key head serving `heads / kv_heads` query heads: `[tokens, heads * dim]`, and what the backward
 /// pass wants to know of the softmax.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, pack: &Packed) -> (Tensor, Tensor) {
+    if is_flash(q) {
+        let found = operators::flash_attention(q, k, v, &pack.starts, pack.longest, scale(q));
+        let (out, log_sum) = unfailing(found);
+        return (out.flatten(1, 2), log_sum);
+    }
     let (q, k, v) = (pack.pad(q), pack.pad(k), pack.pad(v));
     let shared = q.size()[1] / k.size()[1];
     if q.device().is_cuda() {
@@ -29,6 +37,12 @@ pub fn attention_backward(
     log_sum: &Tensor,
     pack: &Packed,
 ) -> (Tensor, Tensor, Tensor) {
+    if is_flash(q) {
+        let (out, d_out) = (out.view_as(q), d_out.view_as(q));
+        let kept = (&out, log_sum);
+        let found = operators::flash_attention_backward(&d_out, [q, k, v], kept, &pack.starts, pack.longest, scale(q));
+        return unfailing(found).into();
+    }
     let (heads, kv_heads) = (q.size()[1], k.size()[1]);
     let by_head = |rows: &Tensor| pack.pad(&rows.view([-1, heads, rows.size()[1] / heads]));
     let (d_out, out) = (by_head(d_out), by_head(out));
@@ -57,6 +71,16 @@ pub fn attention_backward(
         rows.view([rows.size()[0], heads, -1])
     };
     (rows(&d_q, heads), rows(&d_k, kv_heads), rows(&d_v, kv_heads))
+}
+
+/// Whether the kernels for packed sequences take these queries.
+fn is_flash(q: &Tensor) -> bool {
+    let dim = q.size()[2];
+    q.device().is_cuda() && matches!(q.kind(), Kind::BFloat16 | Kind::Half) && dim % 8 == 0 && dim <= 256
+}
+
+fn scale(q: &Tensor) -> f64 {
+    (q.size()[2] as f64).powf(-0.5)
 }
 
 /// On a CPU only equal numbers of heads reach the fused kernel.
