@@ -1,8 +1,10 @@
 //! How fast this machine generates and trains, step by step:
-//! `cargo run --release -p rlpipe-torch --example speed [quickstart | smollm2-135m]`.
+//! `cargo run --release -p rlpipe-torch --example speed [quickstart | smollm2-135m | train [CHUNK [ACTIVATIONS [PACKS]]]]`.
 //!
-//! Weights are random, so nothing stops early. `quickstart` is 32 x 8 rollouts of 8 tokens in float32 on the CPU; the
-//! other is 64 x 8 rollouts of 256 tokens in bfloat16, on CUDA where there is some.
+//! Weights are random, so nothing stops early. `quickstart` is 32 x 8 rollouts of 8 tokens in float32 on the CPU;
+//! `smollm2-135m` is 64 x 8 rollouts of 256 tokens in bfloat16, on CUDA where there is some. `train` is the training half of
+//! that alone, on 512 made-up sequences of 352 tokens, or on the first PACKS packs of 92 of them: CHUNK tokens have logits
+//! at a time, and ACTIVATIONS is `keep`, `recompute_gated` or `recompute_layers`.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::time::Instant;
@@ -47,11 +49,26 @@ const SMOLLM2: Work = Work {
     sequences_per_pack: 92,
 };
 
+const LOSS: v1::PolicyLoss = v1::PolicyLoss {
+    clip_low: 0.2,
+    clip_high: 0.28,
+    dual_clip: None,
+    log_ratio_min: -20.0,
+    log_ratio_max: 20.0,
+    kl: v1::Kl::None as i32,
+    kl_coefficient: 0.0,
+};
+
 fn main() {
     load_cuda_library();
     settle_threads();
-    let work = match std::env::args().nth(1).as_deref() {
-        Some("smollm2-135m") => SMOLLM2,
+    let what = std::env::args().nth(1).unwrap_or_default();
+    let work = match what.as_str() {
+        "smollm2-135m" => SMOLLM2,
+        "train" => Work {
+            prompt_tokens: 96,
+            ..SMOLLM2
+        },
         _ => QUICKSTART,
     };
     let folder = std::env::temp_dir().join(format!("rlpipe-speed-{}", std::process::id()));
@@ -63,7 +80,7 @@ fn main() {
         folder: folder.to_str().unwrap().into(),
         dtype: work.dtype.into(),
         init_seed: Some(1),
-        engine: Some(v1::EngineSpec {
+        engine: (what != "train").then_some(v1::EngineSpec {
             max_context_tokens,
             slots: 0,
             memory_fraction: 0.5,
@@ -85,7 +102,72 @@ fn main() {
     };
     policy.start_training(optimizer).unwrap();
     for step in 0..5 {
-        run(&mut policy, &work, step);
+        if what == "train" {
+            train(&mut policy, &work);
+        } else {
+            run(&mut policy, &work, step);
+        }
+    }
+}
+
+/// Packs and the optimizer step on sequences of made-up tokens.
+fn train(policy: &mut Policy, work: &Work) {
+    let argument = |at: usize| std::env::args().nth(at);
+    let chunk = argument(2).map_or(4096, |text| text.parse().unwrap());
+    let level = match argument(3).as_deref() {
+        Some("recompute_gated") => v1::Activations::RecomputeGated,
+        Some("recompute_layers") => v1::Activations::RecomputeLayers,
+        _ => v1::Activations::Keep,
+    };
+    let packs = argument(4).map_or(usize::MAX, |text| text.parse().unwrap());
+    let response = work.new_tokens as usize;
+    let sequences: Vec<_> = (0..8 * work.groups)
+        .map(|row| v1::Sequence {
+            ids: (0..work.prompt_tokens + work.new_tokens)
+                .map(|at| (at * 7919 + row as u32 * 104_729) % work.vocabulary)
+                .collect(),
+            prompt_tokens: work.prompt_tokens,
+            mask: vec![true; response],
+            temperature: 1.0,
+            advantages: vec![0.5; response],
+            ..Default::default()
+        })
+        .collect();
+    let commands: Vec<_> = sequences
+        .chunks(work.sequences_per_pack)
+        .take(packs)
+        .map(|part| v1::TrainPack {
+            pack: Some(v1::Pack {
+                sequences: part.to_vec(),
+            }),
+            loss: Some(v1::train_pack::Loss::Policy(LOSS)),
+            denominator: (sequences.len() * response) as f64,
+            logprob_chunk_tokens: chunk,
+            activations: level.into(),
+            ..Default::default()
+        })
+        .collect();
+    let start = Instant::now();
+    let mut tokens = 0;
+    let mut loss = 0.0;
+    for command in &commands {
+        let sequences = &command.pack.as_ref().unwrap().sequences;
+        tokens += sequences.iter().map(|sequence| sequence.ids.len()).sum::<usize>();
+        loss += policy
+            .train_pack(command)
+            .unwrap()
+            .sequences
+            .iter()
+            .map(|sums| sums.entropy)
+            .sum::<f64>();
+    }
+    let training = start.elapsed();
+    let norm = policy.optimizer_step(1e-5).unwrap().grad_norm;
+    let all = start.elapsed();
+    let rate = tokens as f64 / all.as_secs_f64();
+    println!("packs {training:.2?}, all {all:.2?} ({rate:.0} tokens/s); gradient {norm:.3e}, entropy {loss:.5e}");
+    if let Ok(memory) = rlpipe_torch::native::cuda::memory() {
+        println!("{memory:?}");
     }
 }
 
@@ -146,16 +228,9 @@ fn run(policy: &mut Policy, work: &Work, step: u64) {
     let start = Instant::now();
     let (mut difference, mut tokens) = (0.0, 0);
     for pack in &packs {
-        let loss = v1::PolicyLoss {
-            clip_low: 0.2,
-            clip_high: 0.28,
-            log_ratio_min: -20.0,
-            log_ratio_max: 20.0,
-            ..Default::default()
-        };
         let command = v1::TrainPack {
             pack: Some(pack.clone()),
-            loss: Some(v1::train_pack::Loss::Policy(loss)),
+            loss: Some(v1::train_pack::Loss::Policy(LOSS)),
             denominator: (sequences.len() * response) as f64,
             logprob_chunk_tokens: 512,
             ..Default::default()

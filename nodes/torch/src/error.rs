@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_unfailing_fails_with_its_message() {
-        let failed: Result<()> = Err(Error("no card".to_owned()));
+        let failed: Result<u32> = Err(Error("no card".to_owned()));
         assert_eq!(caught(|| Ok(unfailing(failed))), Err(Error("no card".to_owned())));
     }
 
