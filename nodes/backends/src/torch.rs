@@ -112,6 +112,7 @@ impl Learner for TorchLearner {
             pack: Some(convert::pack_to_wire(pack, Some(loss)).map_err(|error| unfit("train_pack", &error))?),
             denominator,
             logprob_chunk_tokens: chunk_tokens,
+            activations: v1::Activations::Keep.into(),
             loss: Some(convert::loss_to_wire(loss)),
         };
         match self.worker.call(Command::TrainPack(command)).await? {

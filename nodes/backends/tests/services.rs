@@ -304,6 +304,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
             pack: Some(both),
             denominator: 640.0,
             logprob_chunk_tokens: 512,
+            activations: v1::Activations::Keep.into(),
             loss: Some(v1::train_pack::Loss::Policy(loss)),
         }),
         Command::TrainPack(v1::TrainPack {
@@ -313,6 +314,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
             }),
             denominator: 1.0,
             logprob_chunk_tokens: 0,
+            activations: v1::Activations::Keep.into(),
             loss: Some(v1::train_pack::Loss::CrossEntropy(v1::CrossEntropy {})),
         }),
         Command::OptimizerStep(v1::OptimizerStep {
