@@ -112,19 +112,15 @@ impl DecodeKernels {
         let queries = share.min(8);
         let groups = config.kv_heads * ((share + 7) / 8);
         let most_blocks = (BUSY_BLOCKS * 2).max(groups as usize) as i64;
-        let rotary = config.rotary(1);
-        let positions = Tensor::arange(config.generated_positions(), (Kind::Float, network.device));
-        let angles = positions.unsqueeze(1) * Tensor::from_slice(&rotary.frequencies).to_device(network.device);
-        let scale = f64::from(rotary.scale);
-        let (cosine, sine) = (angles.cos() * scale, angles.sin() * scale);
+        let (cosine, sine) = network.rotary_tables();
         Ok(Some(Self {
             embed: module.function("embed")?,
             attend: module.function("attend")?,
             sample: module.function("sample")?,
             write_cache: module.function("write_cache")?,
             copy_pages: module.function("copy_pages")?,
-            cosine,
-            sine,
+            cosine: cosine.shallow_clone(),
+            sine: sine.shallow_clone(),
             step: Tensor::zeros([1], (Kind::Int, network.device)),
             parts: Tensor::empty(
                 [most_blocks * queries * (config.head_dim + 2)],
@@ -283,33 +279,19 @@ impl DecodeKernels {
     ) -> Result<Tensor> {
         let Model { network, weights } = model;
         let pack = Packed::new(prompts, network.device);
-        let starts: Vec<i32> = std::iter::once(0)
-            .chain(pack.lengths.iter().scan(0, |end, length| {
-                *end += *length as i32;
-                Some(*end)
-            }))
-            .collect();
-        let ends: Vec<i64> = starts[1..].iter().map(|end| i64::from(*end) - 1).collect();
-        let (starts, ends) = (cuda::upload(&starts)?, cuda::upload(&ends)?);
-        let scale = (network.config.head_dim as f64).powf(-0.5);
-        let mut fault = None;
-        let turns = network.turns(&pack.positions);
-        let hidden = network.hidden(weights, &pack.tokens, &turns, |layer, q, k, v| {
+        let mut written = Ok(());
+        let hidden = network.packed(weights, &pack, |layer, k, v| {
             let cache = [keys.get(layer as i64), values.get(layer as i64)];
-            let attended = self
-                .write_cache(k, v, places, [&cache[0], &cache[1]])
-                .and_then(|()| operators::flash_attention(q, k, v, &starts, pack.longest, scale));
-            attended.map_or_else(
-                |error| {
-                    fault.get_or_insert(error);
-                    q.flatten(1, 2)
-                },
-                |(out, _)| out.flatten(1, 2),
-            )
+            if written.is_ok() {
+                written = self.write_cache(k, v, places, [&cache[0], &cache[1]]);
+            }
         });
-        if let Some(error) = fault {
-            return Err(error);
-        }
+        written?;
+        let ends = pack.lengths.iter().scan(-1, |end, length| {
+            *end += length;
+            Some(*end)
+        });
+        let ends = cuda::upload(&ends.collect::<Vec<i64>>())?;
         Ok(hidden
             .index_select(0, &ends)
             .linear(&weights[network.layout.head()], None::<&Tensor>))

@@ -49,6 +49,11 @@ impl Network {
         }
     }
 
+    /// Cosine and sine of every position that the engine reads, float32 `[positions, head_dim / 2]` each.
+    pub fn rotary_tables(&self) -> (&Tensor, &Tensor) {
+        (&self.table.0, &self.table.1)
+    }
+
     /// Turns of tokens at `positions`, `[rows]`, of sequences that are no longer than the engine's.
     pub fn turns(&self, positions: &Tensor) -> Turns {
         Turns::new(&self.table.0, &self.table.1, positions)
