@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 use crate::device::{dtype_of, kind_of, wide};
 use crate::generate::Engine;
 use crate::model::Network;
+use crate::native::operators;
 use crate::train::{self, Trainer};
 use crate::weights::Written;
 use crate::{Error, Result, device, fail, weights};
@@ -102,10 +103,10 @@ impl Policy {
     }
 
     /// Casts the master weights into the compute weights.
-    pub fn refresh(&mut self) {
-        let _no_grad = tch::no_grad_guard();
-        for (weight, master) in self.weights.iter_mut().zip(self.master.iter().flatten()) {
-            weight.copy_(master);
+    pub fn refresh(&mut self) -> Result<()> {
+        match &self.master {
+            Some(master) => operators::foreach_copy(&self.weights, master),
+            None => Ok(()),
         }
     }
 
@@ -189,7 +190,7 @@ impl Policy {
         };
         let master = self.master.as_deref().unwrap_or(&self.weights);
         let stepped = trainer.step(master, learning_rate)?;
-        self.refresh();
+        self.refresh()?;
         Ok(stepped)
     }
 

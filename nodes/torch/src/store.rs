@@ -251,7 +251,7 @@ impl Saved {
         for (master, saved) in policy.master().iter().zip(&self.weights) {
             master.detach().copy_(saved);
         }
-        policy.refresh();
+        policy.refresh()?;
         // Renews the engine's own weights from the policy's; those that differed come after.
         policy.set_version(self.policy_version);
         if self.engine.is_some() {

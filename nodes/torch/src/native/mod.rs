@@ -9,6 +9,7 @@ pub mod cuda;
 pub mod kernel;
 pub mod operators;
 
+use std::borrow::Borrow;
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use tch::Tensor;
@@ -35,8 +36,8 @@ unsafe fn answer(message: Message, free: unsafe extern "C" fn(*mut c_void)) -> R
 }
 
 /// A list of tensors as C++ takes it.
-fn pointers(tensors: &[Tensor]) -> Vec<*const C_tensor> {
-    tensors.iter().map(Tensor::as_ptr).collect()
+fn pointers(tensors: &[impl Borrow<Tensor>]) -> Vec<*const C_tensor> {
+    tensors.iter().map(|tensor| tensor.borrow().as_ptr()).collect()
 }
 
 fn c_text(text: &str) -> Result<CString> {

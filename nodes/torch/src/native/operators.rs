@@ -5,6 +5,7 @@
 //! in between; `sum` is fp32 `[n, m]`, `a` `[n, k]` and `b` `[k, m]` are of one type, bf16, f16 or fp32, and may be
 //! transposed views. `a.f_mm_dtype(&b, Kind::Float)` makes a new fp32 product. Neither has a CPU kernel.
 
+use std::borrow::Borrow;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -61,9 +62,9 @@ fn maybe(tensor: Option<&Tensor>) -> *const C_tensor {
     tensor.map_or(ptr::null(), Tensor::as_ptr)
 }
 
-fn same_length(first: &[Tensor], others: &[&[Tensor]]) -> Result<()> {
-    match others.iter().find(|other| other.len() != first.len()) {
-        Some(other) => fail!("a list of {} tensors goes with one of {}", first.len(), other.len()),
+fn same_length(first: usize, others: &[usize]) -> Result<()> {
+    match others.iter().find(|other| **other != first) {
+        Some(other) => fail!("a list of {first} tensors goes with one of {other}"),
         None => Ok(()),
     }
 }
@@ -138,16 +139,16 @@ pub struct AdamWStep {
 /// One AdamW update in few kernels. All tensors are of one float type and on one device, the four lists equally long.
 /// `divisor`, an fp32 scalar on that device, divides the gradients in place first. Where `skip`, likewise, is 1,
 /// nothing changes at all.
-pub fn fused_adamw(
-    parameters: &[Tensor],
-    gradients: &[Tensor],
-    means: &[Tensor],
-    squares: &[Tensor],
+pub fn fused_adamw<T: Borrow<Tensor>>(
+    parameters: &[T],
+    gradients: &[T],
+    means: &[T],
+    squares: &[T],
     settings: &AdamWStep,
     divisor: Option<&Tensor>,
     skip: Option<&Tensor>,
 ) -> Result<()> {
-    same_length(parameters, &[gradients, means, squares])?;
+    same_length(parameters.len(), &[gradients.len(), means.len(), squares.len()])?;
     for scalar in [divisor, skip].into_iter().flatten() {
         // The kernels read a float from its address.
         if scalar.kind() != Kind::Float || scalar.numel() != 1 {
@@ -196,7 +197,7 @@ pub fn foreach_mul(tensors: &[Tensor], factor: &Tensor) -> Result<()> {
 
 /// Copies each tensor into its place, converting; the lists are not empty.
 pub fn foreach_copy(into: &[Tensor], from: &[Tensor]) -> Result<()> {
-    same_length(into, &[from])?;
+    same_length(into.len(), &[from.len()])?;
     // SAFETY: tensors live through the call; lists are as long as is said.
     ok(unsafe { rlpipe_foreach_copy(pointers(into).as_ptr(), pointers(from).as_ptr(), into.len()) })
 }

@@ -3,8 +3,9 @@
 //! Matrices decay; norms and biases, which have one dimension, do not.
 
 use rlpipe_wire::v1;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
+use crate::native::operators::{self, AdamWStep};
 use crate::{Result, fail};
 
 /// Settings, moments and the step counter.
@@ -48,31 +49,39 @@ impl AdamW {
         })
     }
 
-    /// One update of `parameters` by `gradients`, in place.
-    pub fn step(&mut self, parameters: &[Tensor], gradients: &[Tensor], learning_rate: f64) {
+    /// Clips `gradients` to the largest norm and updates `parameters`, in place; returns the norm that they had. Where it is
+    /// not finite, nothing but the gradients changes. The device is waited for once, at the end.
+    pub fn step(&mut self, parameters: &[Tensor], gradients: &[Tensor], learning_rate: f64) -> Result<f64> {
         let v1::AdamW {
             beta1,
             beta2,
             eps,
             weight_decay,
-            ..
+            max_grad_norm,
         } = self.settings;
-        self.steps += 1;
-        let step = self.steps.min(i32::MAX as u64) as i32;
-        let (mean_correction, square_correction) = (1.0 - beta1.powi(step), 1.0 - beta2.powi(step));
-        let moments = self.means.iter_mut().zip(&mut self.squares);
-        for ((parameter, gradient), (mean, square)) in parameters.iter().zip(gradients).zip(moments) {
-            let mut parameter = parameter.detach();
-            let _ = mean.lerp_(gradient, 1.0 - beta1);
-            let _ = square
-                .g_mul_scalar_(beta2)
-                .addcmul_(gradient, &(gradient * (1.0 - beta2)));
-            let scale = (&*square / square_correction).sqrt() + eps;
-            if parameter.dim() > 1 {
-                let _ = parameter.g_mul_scalar_(1.0 - learning_rate * weight_decay);
-            }
-            let _ = parameter.g_sub_(&(&*mean / scale * (learning_rate / mean_correction)));
+        let norm = operators::total_norm(gradients)?;
+        if max_grad_norm > 0.0 {
+            let factor = (norm.reciprocal() * max_grad_norm).clamp_max(1.0);
+            operators::foreach_mul(gradients, &factor.to_kind(gradients[0].kind()))?;
         }
+        let skip = norm.isfinite().logical_not().to_kind(Kind::Float);
+        for decays in [true, false] {
+            let chosen = |of: &Tensor| (of.dim() > 1) == decays;
+            let settings = AdamWStep {
+                step: self.steps + 1,
+                learning_rate,
+                beta1,
+                beta2,
+                weight_decay: if decays { weight_decay } else { 0.0 },
+                eps,
+            };
+            let [parameters, gradients, means, squares] = [parameters, gradients, &self.means, &self.squares]
+                .map(|list| list.iter().filter(|of| chosen(of)).collect::<Vec<_>>());
+            operators::fused_adamw(&parameters, &gradients, &means, &squares, &settings, None, Some(&skip))?;
+        }
+        let norm = norm.f_double_value(&[])?;
+        self.steps += u64::from(norm.is_finite());
+        Ok(norm)
     }
 }
 
@@ -98,18 +107,15 @@ mod tests {
     #[test]
     fn matches_the_formula() {
         let settings = v1::AdamW {
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
             max_grad_norm: 0.0,
+            ..SETTINGS
         };
         let parameters = [Tensor::from_slice2(&[[0.5f64, -2.0]]), Tensor::from_slice(&[1.5f64])];
         let mut optimizer = AdamW::new(settings, &parameters).unwrap();
         let steps = [[0.3, 0.1, 2.0], [-1.0, 0.0, 1e-3], [0.2, -0.4, -5.0]];
         for [first, second, third] in steps {
             let gradients = [Tensor::from_slice2(&[[first, second]]), Tensor::from_slice(&[third])];
-            optimizer.step(&parameters, &gradients, 0.01);
+            optimizer.step(&parameters, &gradients, 0.01).unwrap();
         }
         let found = [
             parameters[0].double_value(&[0, 0]),
@@ -126,15 +132,72 @@ mod tests {
         }
     }
 
+    const SETTINGS: v1::AdamW = v1::AdamW {
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        max_grad_norm: 1.0,
+    };
+
+    #[test]
+    fn gradients_above_the_largest_norm_are_scaled_to_it() {
+        // Twice: once above (norm 13), once below.
+        let parameters = [Tensor::from_slice2(&[[0.5f64]]), Tensor::from_slice(&[1.5f64])];
+        let mut optimizer = AdamW::new(SETTINGS, &parameters).unwrap();
+        for ([first, second], norm) in [([5.0, -12.0], 13.0), ([0.3, 0.4], 0.5)] {
+            let gradients = [Tensor::from_slice2(&[[first]]), Tensor::from_slice(&[second])];
+            assert!((optimizer.step(&parameters, &gradients, 0.01).unwrap() - norm).abs() < 1e-14);
+        }
+        let expected = [
+            by_hand(0.5, &[5.0 / 13.0, 0.3], &SETTINGS, 0.01, true),
+            by_hand(1.5, &[-12.0 / 13.0, 0.4], &SETTINGS, 0.01, false),
+        ];
+        for (parameter, expected) in parameters.iter().zip(expected) {
+            assert!((parameter.view([-1]).double_value(&[0]) - expected).abs() < 1e-14);
+        }
+    }
+
+    #[test]
+    fn a_norm_that_is_not_finite_changes_nothing() {
+        for kind in [Kind::Float, Kind::Double] {
+            for poison in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                for max_grad_norm in [0.0, 1.0] {
+                    let list = |scale: f64| {
+                        [Tensor::from_slice2(&[[0.5f64, -2.0]]), Tensor::from_slice(&[1.5f64])]
+                            .map(|tensor| (tensor * scale).to_kind(kind))
+                    };
+                    let [mut clean, mut mixed] = [(); 2].map(|()| {
+                        let parameters = list(1.0);
+                        let settings = v1::AdamW {
+                            max_grad_norm,
+                            ..SETTINGS
+                        };
+                        (AdamW::new(settings, &parameters).unwrap(), parameters)
+                    });
+                    for step in 1..=3 {
+                        let bad = list(1.0);
+                        let _ = bad[1].shallow_clone().fill_(poison);
+                        assert!(!mixed.0.step(&mixed.1, &bad, 0.01).unwrap().is_finite());
+                        for (optimizer, parameters) in [&mut clean, &mut mixed] {
+                            optimizer.step(parameters, &list(f64::from(step)), 0.01).unwrap();
+                            assert_eq!(optimizer.steps, step as u64);
+                        }
+                    }
+                    let all = |(optimizer, parameters): &(AdamW, [Tensor; 2])| {
+                        let lists = [parameters.as_slice(), &optimizer.means, &optimizer.squares];
+                        let flat: Vec<Tensor> = lists.into_iter().flatten().map(|tensor| tensor.view([-1])).collect();
+                        Tensor::cat(&flat, 0)
+                    };
+                    assert!(all(&clean).equal(&all(&mixed)));
+                }
+            }
+        }
+    }
+
     #[test]
     fn settings_without_a_meaning_are_refused() {
-        let good = v1::AdamW {
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
-            max_grad_norm: 1.0,
-        };
+        let good = SETTINGS;
         let refused = |settings| AdamW::new(settings, &[]).unwrap_err().0;
         assert!(refused(v1::AdamW { beta2: 1.0, ..good }).contains("`beta2` is 1"));
         assert!(refused(v1::AdamW { eps: f64::NAN, ..good }).contains("`eps` is NaN"));

@@ -13,6 +13,7 @@ use super::pack::{Selected, chunks, packed};
 use super::trunk::Trunk;
 use crate::device::{together, wide};
 use crate::model::Network;
+use crate::native::operators;
 use crate::ops::{self, HeadOutput};
 use crate::{Result, fail};
 
@@ -113,37 +114,23 @@ impl Trainer {
             fail!("`learning_rate` is {learning_rate}, but at least 0 is needed");
         }
         if self.is_broken {
-            self.drop_gradients();
+            self.drop_gradients()?;
             fail!("a pack of this step failed, so its gradient is not whole; send all packs of the step again");
         }
-        let _no_grad = tch::no_grad_guard();
-        let norms: Vec<Tensor> = self
-            .gradients
-            .iter()
-            .map(|gradient| gradient.norm().to_kind(Kind::Double))
-            .collect();
-        let grad_norm = Tensor::stack(&norms, 0).norm().double_value(&[]);
-        let most = self.optimizer.settings.max_grad_norm;
-        let skipped = !grad_norm.is_finite();
-        if !skipped {
-            if most > 0.0 && grad_norm > most {
-                for gradient in &mut self.gradients {
-                    let _ = gradient.g_mul_scalar_(most / grad_norm);
-                }
-            }
-            self.optimizer.step(master, &self.gradients, learning_rate);
-        }
-        self.drop_gradients();
-        Ok(v1::OptimizerStepped { grad_norm, skipped })
+        let grad_norm = self.optimizer.step(master, &self.gradients, learning_rate)?;
+        self.drop_gradients()?;
+        Ok(v1::OptimizerStepped {
+            grad_norm,
+            skipped: !grad_norm.is_finite(),
+        })
     }
 
     /// Forgets the packs since the last step.
-    pub fn drop_gradients(&mut self) {
-        for gradient in &mut self.gradients {
-            let _ = gradient.zero_();
-        }
+    pub fn drop_gradients(&mut self) -> Result<()> {
+        operators::foreach_zero(&self.gradients)?;
         self.packs = 0;
         self.is_broken = false;
+        Ok(())
     }
 }
 
