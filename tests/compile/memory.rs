@@ -57,7 +57,6 @@ fn parts_of_a_small_model_are_those_worked_out_by_hand() {
         // 2048 positions of 16 numbers, cosine and sine.
         ("rotary tables", 2 * 2048 * 16 * 4),
         // Gate and up, 128 x 32, are the largest tensor.
-        ("scratch of the optimizer", 3 * 4096 * 4),
         ("a tensor to be written", 4096 * 8),
         // Keys and values of 32 numbers in float32, 32 slots of 32 tokens.
         ("key-value cache of 32 slots", 2 * 32 * 4 * 32 * 32),

@@ -261,12 +261,6 @@ fn lasting(held: &Held<'_>, sizes: &Sizes, list: &mut List<'_>) {
     if held.trained {
         list.add("gradients", count * 4, Phase::AFTER_LOAD);
         list.add("optimizer moments", 2 * count * 4, Phase::AFTER_LOAD);
-        // `scale` and what it is made of, or the step's: three tensors of the largest weight (`AdamW::step`).
-        list.add(
-            "scratch of the optimizer",
-            3 * sizes.largest * 4,
-            &[Phase::OptimizerStep],
-        );
     }
     if held.frozen {
         list.add("frozen copy", count * b, Phase::AFTER_LOAD);
