@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, ExportDtype, FinishReason, Loss, Seed, Sequence, SequenceSums, VersionRun};
+use rlpipe_core::data::{AdamW, ExportDtype, FinishReason, Loss, PackMemory, Seed, Sequence, SequenceSums, VersionRun};
 use rlpipe_core::kind::Stage;
 use rlpipe_core::services::{
     CommandJudge, Context, Engine, GenerateRequest, JudgeCommand, Learner, Observer, OptimizerReport, Rows, Sample,
@@ -197,7 +197,7 @@ impl Learner for Keeping {
         pack: &[Sequence],
         _: &Loss,
         denominator: f64,
-        _: u32,
+        _: PackMemory,
     ) -> Result<Vec<SequenceSums>, ServiceError> {
         assert_eq!(
             pack.iter().map(Sequence::trained_tokens).sum::<usize>() as f64,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rlpipe_core::data::{AdamW, FinishReason, KlEstimator, Loss, Sequence, SequenceSums, VersionRun};
+use rlpipe_core::data::{Activations, AdamW, FinishReason, KlEstimator, Loss, Sequence, SequenceSums, VersionRun};
 use rlpipe_core::services::{GenerateRequest, Sample, SavedFile, ServiceError};
 use rlpipe_wire::v1;
 
@@ -218,6 +218,15 @@ pub(crate) fn adamw_to_wire(optimizer: &AdamW) -> v1::AdamW {
         eps,
         weight_decay,
         max_grad_norm,
+    }
+}
+
+pub(crate) fn activations_to_wire(activations: Activations) -> v1::Activations {
+    match activations {
+        // Nothing yet makes another choice.
+        Activations::Auto | Activations::Keep => v1::Activations::Keep,
+        Activations::RecomputeGated => v1::Activations::RecomputeGated,
+        Activations::RecomputeLayers => v1::Activations::RecomputeLayers,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, ExportDtype, Loss, Sequence, SequenceSums};
+use rlpipe_core::data::{AdamW, ExportDtype, Loss, PackMemory, Sequence, SequenceSums};
 use rlpipe_core::services::{Engine, GenerateRequest, Learner, OptimizerReport, Sample, ServiceError, Weights};
 use rlpipe_wire::v1::{self, from_worker::Event, to_worker::Command};
 
@@ -101,7 +101,7 @@ impl Learner for TorchLearner {
         pack: &[Sequence],
         loss: &Loss,
         denominator: f64,
-        chunk_tokens: u32,
+        memory: PackMemory,
     ) -> Result<Vec<SequenceSums>, ServiceError> {
         if !(denominator.is_finite() && denominator > 0.0) {
             let error = format!("the denominator is {denominator}, not a number above 0");
@@ -111,8 +111,8 @@ impl Learner for TorchLearner {
             model: self.model.clone(),
             pack: Some(convert::pack_to_wire(pack, Some(loss)).map_err(|error| unfit("train_pack", &error))?),
             denominator,
-            logprob_chunk_tokens: chunk_tokens,
-            activations: v1::Activations::Keep.into(),
+            logprob_chunk_tokens: memory.chunk_tokens,
+            activations: convert::activations_to_wire(memory.activations).into(),
             loss: Some(convert::loss_to_wire(loss)),
         };
         match self.worker.call(Command::TrainPack(command)).await? {

@@ -5,7 +5,8 @@ mod support;
 
 use rlpipe_backends::{Hub, TorchEngine, TorchLearner, Worker};
 use rlpipe_core::data::{
-    AdamW, ExportDtype, FinishReason, KlEstimator, Loss, PolicyLoss, Sampling, Sequence, SequenceSums, VersionRun,
+    Activations, AdamW, ExportDtype, FinishReason, KlEstimator, Loss, PackMemory, PolicyLoss, Sampling, Sequence,
+    SequenceSums, VersionRun,
 };
 use rlpipe_core::services::{Engine, GenerateRequest, Learner, OptimizerReport, Weights};
 use rlpipe_wire::v1::{self, from_worker::Event, to_worker::Command};
@@ -23,6 +24,13 @@ fn sequence() -> Sequence {
         old_logprobs: vec![-1.0, -2.0, -3.0],
         rollout_logprobs: vec![-1.5, -2.5, -3.5],
         reference_logprobs: vec![-4.0, -5.0, -6.0],
+    }
+}
+
+fn memory(chunk_tokens: u32, activations: Activations) -> PackMemory {
+    PackMemory {
+        chunk_tokens,
+        activations,
     }
 }
 
@@ -232,7 +240,12 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
     let logprobs = learner.logprobs(Weights::Frozen, &pack, 256).await.unwrap();
     assert_eq!(logprobs, [vec![-12.0, -13.0, -14.0], vec![]]);
     let sums = learner
-        .train_pack(&pack, &Loss::Policy(policy()), 640.0, 512)
+        .train_pack(
+            &pack,
+            &Loss::Policy(policy()),
+            640.0,
+            memory(512, Activations::RecomputeGated),
+        )
         .await
         .unwrap();
     let expected = SequenceSums {
@@ -248,7 +261,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
     };
     assert_eq!((sums.len(), &sums[0], sums[1].tokens), (2, &expected, 0));
     learner
-        .train_pack(&pack[..1], &Loss::CrossEntropy, 1.0, 0)
+        .train_pack(&pack[..1], &Loss::CrossEntropy, 1.0, PackMemory::default())
         .await
         .unwrap();
     let report = learner.optimizer_step(0.25).await.unwrap();
@@ -304,7 +317,7 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
             pack: Some(both),
             denominator: 640.0,
             logprob_chunk_tokens: 512,
-            activations: v1::Activations::Keep.into(),
+            activations: v1::Activations::RecomputeGated.into(),
             loss: Some(v1::train_pack::Loss::Policy(loss)),
         }),
         Command::TrainPack(v1::TrainPack {
@@ -360,7 +373,7 @@ async fn packs_that_do_not_fit_together_are_not_sent() {
         let mut bad = sequence();
         change(&mut bad);
         let error = learner
-            .train_pack(&[sequence(), bad], &loss, 1.0, 1)
+            .train_pack(&[sequence(), bad], &loss, 1.0, memory(1, Activations::Keep))
             .await
             .unwrap_err()
             .to_string();
@@ -368,7 +381,7 @@ async fn packs_that_do_not_fit_together_are_not_sent() {
     }
     for denominator in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let error = learner
-            .train_pack(&[sequence()], &loss, denominator, 1)
+            .train_pack(&[sequence()], &loss, denominator, memory(1, Activations::Keep))
             .await
             .unwrap_err()
             .to_string();
@@ -407,7 +420,7 @@ async fn answers_that_do_not_fit_the_pack_are_named() {
         (vec![sums(3)], "sequence 0: 3 trained tokens, 2 expected"),
     ] {
         let event = Event::PackTrained(v1::PackTrained { sequences });
-        let asking = learner.train_pack(&pack, &Loss::CrossEntropy, 1.0, 1);
+        let asking = learner.train_pack(&pack, &Loss::CrossEntropy, 1.0, memory(1, Activations::Keep));
         let (result, _) = answered(&mut dialed, asking, event).await;
         let error = result.unwrap_err().to_string();
         assert_eq!(

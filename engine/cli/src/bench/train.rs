@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use rlpipe_backends::{TorchLearner, Worker};
-use rlpipe_core::data::{AdamW, Loss, PolicyLoss, Seed, Sequence};
+use rlpipe_core::data::{Activations, AdamW, Loss, PackMemory, PolicyLoss, Seed, Sequence};
 use rlpipe_core::services::Learner as _;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ struct Step {
     packs: Vec<Vec<Sequence>>,
     trained_tokens: u64,
     loss: Loss,
-    chunk_tokens: u32,
+    memory: PackMemory,
 }
 
 impl Step {
@@ -52,7 +52,10 @@ impl Step {
                 log_ratio_clamp: [-20.0, 20.0],
                 kl: None,
             }),
-            chunk_tokens: arguments.chunk_tokens,
+            memory: PackMemory {
+                chunk_tokens: arguments.chunk_tokens,
+                activations: Activations::Keep,
+            },
         }
     }
 
@@ -62,9 +65,7 @@ impl Step {
             let mut trained = 0;
             for pack in &self.packs {
                 let denominator = self.trained_tokens as f64;
-                let sums = learner
-                    .train_pack(pack, &self.loss, denominator, self.chunk_tokens)
-                    .await?;
+                let sums = learner.train_pack(pack, &self.loss, denominator, self.memory).await?;
                 trained += sums.iter().map(|sums| u64::from(sums.tokens)).sum::<u64>();
             }
             Ok(trained)

@@ -12,7 +12,7 @@ mod shares;
 pub use export::ExportDtype;
 pub use message::Message;
 pub use metrics::{Metrics, mean, repeats, standard_deviation};
-pub use pack::{AdamW, KlEstimator, Loss, PolicyLoss, Sequence, SequenceSums};
+pub use pack::{Activations, AdamW, KlEstimator, Loss, PackMemory, PolicyLoss, Sequence, SequenceSums};
 pub use permutation::Permutation;
 pub use rollout::{Batch, DropReason, FinishReason, Group, Rollout, Row, Sampling, Score, Status, Verdict, VersionRun};
 pub use seed::Seed;

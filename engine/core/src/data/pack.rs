@@ -1,5 +1,6 @@
 //! What a learner is given: sequences packed together, a loss, and an optimizer.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A prompt and its response. Every vector but `ids` is aligned with the response, or empty where noted.
@@ -65,6 +66,30 @@ pub enum Loss {
     Policy(PolicyLoss),
     /// Minus the log-prob of each trained token.
     CrossEntropy,
+}
+
+/// What the forward pass of a pack keeps for its backward pass. What is not kept is computed again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Activations {
+    /// Left to rlpipe, which keeps all.
+    #[default]
+    Auto,
+    /// All that is read again: the fastest.
+    Keep,
+    /// All but the gated part of each layer: about half the memory, and a tenth more time.
+    RecomputeGated,
+    /// The input of each layer: the least memory, and a third more time.
+    RecomputeLayers,
+}
+
+/// What bounds the memory of a pack; results do not depend on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PackMemory {
+    /// Tokens whose logits exist at the same time; 0: as many as the learner finds right.
+    pub chunk_tokens: u32,
+    /// What is kept of each layer.
+    pub activations: Activations,
 }
 
 /// Sums over the trained tokens of one sequence, divided by nothing.

@@ -1,7 +1,7 @@
 //! What a configured node promises and needs, in terms that the compiler's passes share.
 
 use super::{Arity, DatasetSource, Field, OverLong, PortType, Truth};
-use crate::data::KlEstimator;
+use crate::data::{Activations, KlEstimator};
 use crate::services::JudgeCommand;
 
 /// Everything the compiler knows of a node beyond its text.
@@ -262,6 +262,8 @@ pub enum Role {
         max_tokens_per_pack: u32,
         /// Tokens whose logits exist at the same time.
         logprob_chunk_tokens: u32,
+        /// What is kept for the backward pass.
+        activations: Activations,
         /// Workers that share one sequence.
         sequence_parallel: u32,
         /// How the learning rate goes.
@@ -279,6 +281,8 @@ pub enum Role {
         max_tokens_per_pack: u32,
         /// Tokens whose logits exist at the same time.
         logprob_chunk_tokens: u32,
+        /// What is kept for the backward pass.
+        activations: Activations,
         /// How the learning rate goes.
         learning_rate: LearningRate,
     },

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{
-    AdamW, ExportDtype, FinishReason, Loss, Row, Sampling, Score, Seed, Sequence, SequenceSums, VersionRun,
+    AdamW, ExportDtype, FinishReason, Loss, PackMemory, Row, Sampling, Score, Seed, Sequence, SequenceSums, VersionRun,
 };
 use crate::plugin::Sample as PluginSample;
 
@@ -117,7 +117,7 @@ pub trait Learner: Send + Sync {
         pack: &[Sequence],
         loss: &Loss,
         denominator: f64,
-        chunk_tokens: u32,
+        memory: PackMemory,
     ) -> Result<Vec<SequenceSums>, ServiceError>;
 
     /// Applies the gradient and clears it.

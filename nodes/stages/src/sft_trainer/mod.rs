@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, Loss, Metrics, Row, Sequence, mean};
+use rlpipe_core::data::{Activations, AdamW, Loss, Metrics, PackMemory, Row, Sequence, mean};
 use rlpipe_core::kind::{
     Choice, Contract, Input, NodeConfig, NonNegative, Output, PortType, Role, Source, Stage, StageError, Use, WarmUp,
 };
@@ -44,6 +44,10 @@ pub struct SftTrainerConfig {
     /// Tokens whose logits exist at the same time.
     #[serde(default = "default_chunk")]
     logprob_chunk_tokens: NonZeroU32,
+    /// What the forward pass keeps for the backward pass; the rest is computed again. Bounds memory; results do not depend
+    /// on it.
+    #[serde(default)]
+    activations: Activations,
 }
 
 fn one() -> NonZeroU32 {
@@ -72,6 +76,7 @@ optimizer: { adamw: { lr: 1e-5 } }
                 examples_per_step: self.examples_per_step.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
                 logprob_chunk_tokens: self.logprob_chunk_tokens.get(),
+                activations: self.activations,
                 learning_rate: self.lr_schedule.described(self.optimizer.lr()),
             },
         }
@@ -86,7 +91,10 @@ optimizer: { adamw: { lr: 1e-5 } }
             epochs: self.epochs.get().into(),
             examples_per_step: self.examples_per_step.get().into(),
             max_tokens_per_pack: self.max_tokens_per_pack.get() as usize,
-            chunk_tokens: self.logprob_chunk_tokens.get(),
+            memory: PackMemory {
+                chunk_tokens: self.logprob_chunk_tokens.get(),
+                activations: self.activations,
+            },
         })))
     }
 }
@@ -99,7 +107,7 @@ struct SftTrainer {
     epochs: u64,
     examples_per_step: u64,
     max_tokens_per_pack: usize,
-    chunk_tokens: u32,
+    memory: PackMemory,
 }
 
 fn example(row: &Row) -> Sequence {
@@ -141,7 +149,7 @@ impl WarmUp for SftTrainer {
                 let part = &sequences[range];
                 let sums = self
                     .learner
-                    .train_pack(part, &Loss::CrossEntropy, tokens as f64, self.chunk_tokens)
+                    .train_pack(part, &Loss::CrossEntropy, tokens as f64, self.memory)
                     .await?;
                 loss += sums.iter().map(|sums| sums.loss).sum::<f64>();
             }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use rlpipe_core::data::{KlEstimator, Loss, PolicyLoss};
+use rlpipe_core::data::{Activations, KlEstimator, Loss, PackMemory, PolicyLoss};
 use rlpipe_core::kind::{
     AboveOne, Arity, Choice, Contract, Field, Input, NodeConfig, NonNegative, OpenFraction, Output, PortType, Role,
     Stage, Use,
@@ -28,6 +28,10 @@ pub struct TrainerConfig {
     /// Tokens that go through the model together. Bounds memory; results do not depend on it.
     #[serde(default = "default_pack")]
     max_tokens_per_pack: NonZeroU32,
+    /// What the forward pass keeps for the backward pass; the rest is computed again. Bounds memory; results do not depend
+    /// on it.
+    #[serde(default)]
+    activations: Activations,
     /// How the model is spread over workers.
     #[serde(default)]
     parallel: TrainerParallel,
@@ -306,6 +310,7 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
                 optimizer_steps: self.optimizer_steps.get(),
                 max_tokens_per_pack: self.max_tokens_per_pack.get(),
                 logprob_chunk_tokens: self.loss.logprob_chunk_tokens.0.get(),
+                activations: self.activations,
                 sequence_parallel: 1,
                 learning_rate: self.lr_schedule.described(self.optimizer.lr()),
                 kl: self.loss.kl(),
@@ -324,7 +329,10 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
             max_tokens_per_pack: self.max_tokens_per_pack.get() as usize,
             old_logprobs: self.old_logprobs,
             loss: self.loss.loss(),
-            chunk_tokens: self.loss.logprob_chunk_tokens.0.get(),
+            memory: PackMemory {
+                chunk_tokens: self.loss.logprob_chunk_tokens.0.get(),
+                activations: self.activations,
+            },
             skipped: 0,
         })))
     }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rlpipe_core::data::{AdamW, Batch, ExportDtype, Group, Loss, Metrics, Rollout, Sequence, SequenceSums, mean};
+use rlpipe_core::data::{
+    AdamW, Batch, ExportDtype, Group, Loss, Metrics, PackMemory, Rollout, Sequence, SequenceSums, mean,
+};
 use rlpipe_core::kind::{StageError, Trainer};
 use rlpipe_core::services::{Context, Learner, Weights};
 use serde_json::{Value, json};
@@ -25,7 +27,7 @@ pub struct TrainStep {
     pub max_tokens_per_pack: usize,
     pub old_logprobs: OldLogprobs,
     pub loss: Loss,
-    pub chunk_tokens: u32,
+    pub memory: PackMemory,
     /// Optimizer steps skipped so far because of a gradient that was not finite.
     pub skipped: u64,
 }
@@ -161,7 +163,10 @@ impl TrainStep {
     async fn recompute(&self, sequences: &mut [Sequence]) -> Result<(), StageError> {
         for range in pack(sequences, self.max_tokens_per_pack) {
             let part = &sequences[range.clone()];
-            let logprobs = self.learner.logprobs(Weights::Current, part, self.chunk_tokens).await?;
+            let logprobs = self
+                .learner
+                .logprobs(Weights::Current, part, self.memory.chunk_tokens)
+                .await?;
             for (sequence, logprobs) in sequences[range].iter_mut().zip(logprobs) {
                 sequence.old_logprobs = logprobs;
             }
@@ -194,7 +199,7 @@ impl TrainStep {
             tally.tokens += part.iter().map(|sequence| sequence.ids.len()).sum::<usize>();
             for sums in self
                 .learner
-                .train_pack(part, &self.loss, tokens as f64, self.chunk_tokens)
+                .train_pack(part, &self.loss, tokens as f64, self.memory)
                 .await?
             {
                 accumulate(&mut share, &sums);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, ExportDtype, FinishReason, Group, Loss, Metrics, Rollout, Row, Score, Seed, Sequence, SequenceSums,
-    Status, VersionRun,
+    AdamW, Batch, ExportDtype, FinishReason, Group, Loss, Metrics, PackMemory, Rollout, Row, Score, Seed, Sequence,
+    SequenceSums, Status, VersionRun,
 };
 use rlpipe_core::diagnostic::Diagnostics;
 use rlpipe_core::document::{Format, Source, Sources, parse};
@@ -265,7 +265,7 @@ impl Learner for OneWeight {
         pack: &[Sequence],
         loss: &Loss,
         denominator: f64,
-        _chunk_tokens: u32,
+        _memory: PackMemory,
     ) -> Result<Vec<SequenceSums>, ServiceError> {
         let mut policy = self.0.lock().unwrap();
         policy.calls.push(Call::Train(pack.to_vec(), loss.clone(), denominator));

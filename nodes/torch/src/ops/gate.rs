@@ -14,15 +14,16 @@ pub fn gate(both: &Tensor) -> Tensor {
 pub fn gate_backward(d_out: &Tensor, both: &Tensor) -> (Tensor, Tensor) {
     let kind = wide(both.kind());
     let (halves, d_out) = (both.to_kind(kind).chunk(2, -1), d_out.to_kind(kind));
-    let opened = halves[0].silu();
     let d_both = Tensor::empty(both.size(), (kind, both.device()));
     let (d_gate, d_up) = (
         d_both.narrow(-1, 0, d_out.size()[1]),
         d_both.narrow(-1, d_out.size()[1], d_out.size()[1]),
     );
-    let _ = opened.mul_out(&d_up, &d_out);
-    let _ = halves[0].silu_backward_grad_input(&d_gate, &(d_out * &halves[1]));
-    let out = (opened * &halves[1]).to_kind(both.kind());
+    let mut out = halves[0].silu();
+    let _ = out.mul_out(&d_up, &d_out);
+    let _ = d_out.mul_out(&d_gate, &halves[1]);
+    let _ = halves[0].silu_backward_grad_input(&d_gate, &d_gate);
+    let out = out.g_mul_(&halves[1]).to_kind(both.kind());
     (d_both.to_kind(both.kind()), out)
 }
 

@@ -38,19 +38,18 @@ pub fn norm_backward(
     weight_sum: &mut Tensor,
 ) -> Tensor {
     let kind = wide(x.kind());
-    let (d_out, width) = (d_out.to_kind(kind), x.size().last().copied().unwrap_or(1));
+    let (d_out, weight) = (d_out.to_kind(kind), weight.to_kind(kind));
     let normed = x.to_kind(kind) * scale;
-    let by_row = (&d_out * &normed)
-        .view([-1, width])
-        .sum_dim_intlist(0, false, None::<Kind>);
-    let _ = weight_sum.g_add_(&by_row);
-    let mut d_normed = d_out * weight.to_kind(kind);
-    let along = Tensor::linalg_vecdot(&d_normed, &normed, -1).unsqueeze(-1) / width as f64;
-    let _ = d_normed.g_sub_(&(normed * along)).g_mul_(scale);
+    let by_row = &d_out * &normed;
+    let _ = weight_sum.g_add_(&by_row.flatten(0, -2).sum_dim_intlist(0, false, None::<Kind>));
+    let along = by_row.matmul(&weight).unsqueeze(-1) / -(weight.numel() as f64);
+    drop(by_row);
+    let mut d_x = d_out * weight;
+    let _ = d_x.addcmul_(&normed, &along).g_mul_(scale);
     if let Some(d_residual) = d_residual {
-        let _ = d_normed.g_add_(d_residual);
+        let _ = d_x.g_add_(d_residual);
     }
-    d_normed.to_kind(x.kind())
+    d_x.to_kind(x.kind())
 }
 
 #[cfg(test)]

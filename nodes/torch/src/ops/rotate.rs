@@ -46,9 +46,7 @@ impl Turns {
 /// keys and values `[rows, kv_heads, dim]`. They may be views of `qkv`, which may be overwritten.
 pub fn rotate(qkv: &Tensor, turns: &Turns, heads: i64, kv_heads: i64) -> (Tensor, Tensor, Tensor) {
     let qkv = qkv.view([qkv.size()[0], heads + 2 * kv_heads, -1]);
-    let mut queries_keys = qkv.narrow(1, 0, heads + kv_heads);
-    let turned = turn(&queries_keys, turns, false);
-    queries_keys.copy_(&turned);
+    turn_(&mut qkv.narrow(1, 0, heads + kv_heads), turns, false);
     (
         qkv.narrow(1, 0, heads),
         qkv.narrow(1, heads, kv_heads),
@@ -58,22 +56,24 @@ pub fn rotate(qkv: &Tensor, turns: &Turns, heads: i64, kv_heads: i64) -> (Tensor
 
 /// The gradient at `qkv`, `[rows, (heads + 2 * kv_heads) * dim]`, given those of what [`rotate`] returned.
 pub fn rotate_backward(d_q: &Tensor, d_k: &Tensor, d_v: &Tensor, turns: &Turns) -> Tensor {
-    let d_qkv = Tensor::cat(
-        &[turn(d_q, turns, true), turn(d_k, turns, true), d_v.shallow_clone()],
-        1,
-    );
+    let d_qkv = Tensor::cat(&[d_q, d_k, d_v], 1);
+    turn_(&mut d_qkv.narrow(1, 0, d_q.size()[1] + d_k.size()[1]), turns, true);
     d_qkv.view([d_qkv.size()[0], -1])
 }
 
-/// `[rows, heads, dim]` turned, or turned back.
-fn turn(heads: &Tensor, turns: &Turns, back: bool) -> Tensor {
+/// Turns `[rows, heads, dim]` in place, or turns them back.
+fn turn_(heads: &mut Tensor, turns: &Turns, back: bool) {
     let kind = wide(heads.kind());
-    let rows = heads.to_kind(kind);
     let [cosine, sine] = turns.by_row(kind);
-    // Half a head further stands the other half, in either direction.
-    let other = rows.roll([rows.size()[2] / 2], [-1]);
     let sine = if back { -sine } else { sine.shallow_clone() };
-    (rows * cosine).addcmul_(&other, &sine).to_kind(heads.kind())
+    // The other half stands half a head further, in either direction.
+    let other = heads.to_kind(kind).roll([heads.size()[2] / 2], [-1]);
+    if heads.kind() == kind {
+        let _ = heads.g_mul_(cosine).addcmul_(&other, &sine);
+    } else {
+        let turned = (heads.to_kind(kind) * cosine).addcmul_(&other, &sine);
+        heads.copy_(&turned);
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, DropReason, ExportDtype, FinishReason, Group, Loss, Metrics, Row, Seed, Sequence, SequenceSums,
-    VersionRun,
+    AdamW, Batch, DropReason, ExportDtype, FinishReason, Group, Loss, Metrics, PackMemory, Row, Seed, Sequence,
+    SequenceSums, VersionRun,
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
@@ -177,7 +177,7 @@ impl Learner for OneWeight {
         pack: &[Sequence],
         _loss: &Loss,
         denominator: f64,
-        _chunk_tokens: u32,
+        _memory: PackMemory,
     ) -> Result<Vec<SequenceSums>, ServiceError> {
         let mut state = self.0.lock().unwrap();
         let mut all = Vec::new();
