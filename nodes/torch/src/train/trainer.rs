@@ -103,7 +103,7 @@ impl Trainer {
             reports.push(report);
         }
         trunk.backward(network, weights, &tokens, &d_hidden, &mut self.gradients);
-        let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).view([-1]))?;
+        let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).to_kind(Kind::Double).view([-1]))?;
         self.is_broken = false;
         Ok(sums(pack, &selected, loss, &report))
     }
@@ -245,7 +245,7 @@ impl TokenInputs {
         });
         let root = tch::with_grad(|| objective.sum(None) / denominator);
         let slopes = Tensor::f_run_backward(&[root], &[&logprobs], false, false)?;
-        let columns = [&token_loss, &kl, &ratio, &old, &found.entropy].map(|column| column.to_kind(Kind::Double));
+        let columns = [&token_loss, &kl, &ratio, &old, &found.entropy];
         let slopes = slopes.into_iter().next().unwrap_or_default();
         Ok((slopes, Tensor::stack(&columns, 1)))
     }
