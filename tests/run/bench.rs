@@ -161,7 +161,17 @@ fn a_step_is_taken_apart_and_its_run_is_kept_where_that_is_asked_for() {
     let measured = found["measured"].as_array().unwrap();
     let names: Vec<&str> = measured.iter().filter_map(|one| one["name"].as_str()).collect();
     assert_eq!(names[0], "step");
-    for name in ["rollout", "judge", "train", "sync", "eval"] {
+    for name in [
+        "rollout",
+        "judge",
+        "train",
+        "sync",
+        "eval",
+        "driver",
+        "rollout_driver",
+        "train_driver",
+        "write",
+    ] {
         let one = measured.iter().find(|one| one["name"] == name).unwrap();
         assert!(one["share"].as_f64().is_some_and(|share| share >= 0.0), "{name}");
         assert_eq!(one["done"].is_object(), ["rollout", "train"].contains(&name), "{name}");
@@ -169,12 +179,34 @@ fn a_step_is_taken_apart_and_its_run_is_kept_where_that_is_asked_for() {
     assert_eq!(measured[0]["seconds"]["runs"], 2);
     let kept = ["--work-dir", runs.to_str().unwrap()];
     let ended = bench(&place, &[&arguments[..], &kept].concat()).expect(0);
-    let trace = runs.join("small/0001/trace.json");
-    assert!(
-        trace.is_file() && ended.output.contains(&*trace.to_string_lossy()),
-        "{}",
-        ended.output
-    );
+    let path = runs.join("small/0001/trace.json");
+    assert!(ended.output.contains(&*path.to_string_lossy()), "{}", ended.output);
+    let trace: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    // Commands lie within the turn in which they were sent; microseconds are cut off.
+    let times = |name: &str| {
+        let spans = trace
+            .iter()
+            .filter(|event| event["name"] == name && event["args"]["step"] == 2);
+        spans
+            .map(|span| (span["ts"].as_u64().unwrap(), span["dur"].as_u64().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    for (outer, inner) in [
+        ("produce (rollout)", "generate"),
+        ("train (train)", "train_pack"),
+        ("train (train)", "optimizer_step"),
+        ("sync", "set_version"),
+    ] {
+        let (outer, inner) = (times(outer), times(inner));
+        let (start, duration) = outer[0];
+        assert!(
+            inner
+                .iter()
+                .any(|(from, lasted)| *from + 50 >= start && from + lasted <= start + duration + 50),
+            "{outer:?} {inner:?}"
+        );
+    }
+    assert!(!times("at work").is_empty() && !times("write").is_empty());
 }
 
 #[test]

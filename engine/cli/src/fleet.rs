@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rlpipe_backends::{EngineSpec, Hub, LoadRequest, TOKEN_VARIABLE, TorchEngine, TorchLearner, Worker};
+use rlpipe_backends::{Busy, EngineSpec, Hub, LoadRequest, TOKEN_VARIABLE, TorchEngine, TorchLearner, Worker};
 use rlpipe_core::data::Seed;
 use rlpipe_core::services::{
     CommandJudge, Engine, JudgeCommand, Learner, MemoryPeak, Rows, SavedFile, ServiceError, Services, Tokenizer,
@@ -15,7 +15,7 @@ use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerSpec, worker_log, wor
 use rlpipe_runtime::compile::{Accelerator, Data, Dtype, HubCache, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
-use rlpipe_runtime::schedule::WorkerState;
+use rlpipe_runtime::schedule::{BusyTime, WorkerState};
 use tokio::task::JoinHandle;
 
 use crate::programs::Programs;
@@ -378,6 +378,16 @@ impl WorkerState for Fleet {
             peaks.insert(worker.rank(), worker.memory_peak().await?);
         }
         Ok(peaks)
+    }
+
+    fn take_busy(&self) -> BTreeMap<u32, Vec<BusyTime>> {
+        let time = |busy: Busy| BusyTime {
+            name: busy.name,
+            time: busy.since..busy.until,
+        };
+        let of = |worker: &Worker| worker.take_busy().into_iter().map(time).collect();
+        let distinct = self.distinct();
+        distinct.iter().map(|worker| (worker.rank(), of(worker))).collect()
     }
 }
 

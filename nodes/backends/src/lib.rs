@@ -16,4 +16,4 @@ pub use command::{CommandPool, PoolSettings, log_name, passed_on, sign, try_comm
 pub use hub::{Hub, HubError, endpoint_below};
 pub use rlpipe_wire::TOKEN_VARIABLE;
 pub use torch::{TorchEngine, TorchLearner};
-pub use worker::{Ceilings, EngineSpec, LoadRequest, Loaded, PendingCommand, Worker};
+pub use worker::{Busy, Ceilings, EngineSpec, LoadRequest, Loaded, PendingCommand, Worker};

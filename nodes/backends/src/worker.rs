@@ -1,6 +1,6 @@
 //! One worker as the driver sees it: commands go out with an id, each is answered by one event with the same id.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -13,6 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
 use crate::convert;
+
+/// Of times that nobody takes, no more are kept.
+const MOST_BUSY: usize = 1 << 16;
 
 /// Commands on their way to a worker.
 pub(crate) type Outbound = mpsc::UnboundedSender<Result<ToWorker, Status>>;
@@ -84,6 +87,17 @@ pub struct PendingCommand {
     pub since: Instant,
 }
 
+/// A time in which a worker had commands of one name to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Busy {
+    /// Their name in the protocol.
+    pub name: &'static str,
+    /// When the first was sent.
+    pub since: Instant,
+    /// When the last was answered.
+    pub until: Instant,
+}
+
 /// A handle of one worker; clones are the same worker.
 #[derive(Debug, Clone)]
 pub struct Worker(Arc<Inner>);
@@ -103,6 +117,10 @@ struct Link {
     outbound: Option<Outbound>,
     last_id: u64,
     pending: HashMap<u64, Pending>,
+    /// Since when commands of a name are pending, and how many are.
+    open: HashMap<&'static str, (Instant, usize)>,
+    /// The newest of what was not taken yet.
+    busy: VecDeque<Busy>,
 }
 
 #[derive(Debug)]
@@ -120,6 +138,8 @@ impl Worker {
                 outbound: Some(outbound),
                 last_id: 0,
                 pending: HashMap::new(),
+                open: HashMap::new(),
+                busy: VecDeque::new(),
             }),
             closed: watch::channel(None).0,
         }))
@@ -258,6 +278,12 @@ impl Worker {
         pending.into_iter().map(|(_, command)| command).collect()
     }
 
+    /// When it was busy, in the order in which that ended, since this was asked last. Commands of one name that overlap are one
+    /// time.
+    pub fn take_busy(&self) -> Vec<Busy> {
+        self.link().busy.drain(..).collect()
+    }
+
     /// Sends a command that returns nothing.
     pub(crate) async fn call_done(&self, command: Command) -> Result<(), ServiceError> {
         let name = name_of(&command);
@@ -329,6 +355,7 @@ impl Worker {
             name,
             since: Instant::now(),
         };
+        link.open.entry(name).or_insert((command.since, 0)).1 += 1;
         link.pending.insert(message.id, Pending { command, reply });
         let id = message.id;
         // A stream that just broke takes nothing; `close` is about to fail what is pending. Sent under the lock, so
@@ -345,7 +372,12 @@ impl Worker {
                 message.id
             ));
         };
-        let Some(Pending { reply, .. }) = self.link().pending.remove(&message.id) else {
+        let answered = {
+            let mut link = self.link();
+            let answered = link.pending.remove(&message.id);
+            answered.inspect(|pending| link.close_one(pending.command.name))
+        };
+        let Some(Pending { reply, .. }) = answered else {
             return Err(format!(
                 "it broke the protocol: `{}` for command {}, which awaits no answer",
                 event_name(&event),
@@ -371,6 +403,29 @@ impl Worker {
 
     fn link(&self) -> MutexGuard<'_, Link> {
         self.0.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    /// A command of this name was answered.
+    fn close_one(&mut self, name: &'static str) {
+        let Some((since, count)) = self.open.get_mut(name) else {
+            return;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        let since = *since;
+        self.open.remove(name);
+        if self.busy.len() == MOST_BUSY {
+            self.busy.pop_front();
+        }
+        self.busy.push_back(Busy {
+            name,
+            since,
+            until: Instant::now(),
+        });
     }
 }
 

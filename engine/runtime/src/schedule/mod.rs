@@ -14,6 +14,7 @@ mod run;
 mod state;
 #[cfg(test)]
 mod tests;
+mod times;
 mod waits;
 
 pub use error::RunFailure;
@@ -21,4 +22,4 @@ pub use event::{Event, Phase, Reporter};
 pub(crate) use path::mark as mark_dropped;
 pub(crate) use report::metrics_of;
 pub use run::{Ended, Run, Setup, Stop};
-pub use state::{State, WorkerState};
+pub use state::{BusyTime, State, WorkerState};

@@ -9,6 +9,7 @@ use rlpipe_core::services::Context;
 
 use super::error::RunFailure;
 use super::event::Reporter;
+use super::times::Times;
 use super::waits::{Waiting, Waits};
 
 /// A sampler, an agent loop, and the stages after it.
@@ -46,6 +47,8 @@ pub struct Surroundings {
     pub context: Context,
     /// Who waits for whom.
     pub waits: Waits,
+    /// Who did something when.
+    pub times: Times,
     /// Who is told.
     pub reporter: Arc<dyn Reporter>,
     /// When a wait is overdue.
@@ -88,7 +91,9 @@ impl Path {
         };
         let what = format!("group {position}");
         let waiting = surroundings.wait(&self.loop_name, what.clone());
+        let started = Instant::now();
         let group = self.agent_loop.run(task, &surroundings.at(&self.loop_name)).await;
+        surroundings.times.add(&self.loop_name, started);
         drop(waiting);
         let mut verdict = Verdict::Keep(group.map_err(|error| surroundings.failed(&self.loop_name, error))?);
         let mut judge_s = 0.0;
@@ -100,6 +105,7 @@ impl Path {
                 .process(group, &surroundings.at(name))
                 .await
                 .map_err(|error| surroundings.failed(name, error))?;
+            surroundings.times.add(name, started);
             if stage.judges() {
                 judge_s += started.elapsed().as_secs_f64();
             }

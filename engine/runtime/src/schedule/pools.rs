@@ -1,6 +1,7 @@
 //! Pools as exclusive resources: what runs in one takes turns, in one of two modes. Each turn is a span of the trace.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +9,9 @@ use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::run::{Span, TraceFile};
+
+/// What is in no pool.
+const DRIVER: &str = "driver";
 
 /// What a pool is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +38,6 @@ pub struct Turn {
     name: String,
     step: u64,
     started: Instant,
-    started_us: u64,
 }
 
 impl Pools {
@@ -54,11 +57,10 @@ impl Pools {
             Some(turns) => Some(turns.lock_owned().await),
             None => None,
         };
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Turn {
             _guard: guard,
             trace: self.trace.clone(),
-            pool: pool.unwrap_or("driver").to_owned(),
+            pool: pool.unwrap_or(DRIVER).to_owned(),
             node: node.to_owned(),
             name: match mode {
                 Mode::Rollout => format!("{name} (rollout)"),
@@ -66,8 +68,25 @@ impl Pools {
             },
             step,
             started: Instant::now(),
-            started_us: since_epoch.as_micros() as u64,
         }
+    }
+
+    /// Something that the driver does itself, until the turn is dropped.
+    pub fn span(&self, node: &str, name: &str, step: u64) -> Turn {
+        Turn {
+            _guard: None,
+            trace: self.trace.clone(),
+            pool: DRIVER.to_owned(),
+            node: node.to_owned(),
+            name: name.to_owned(),
+            step,
+            started: Instant::now(),
+        }
+    }
+
+    /// Something that was done, in a lane of a pool or, without one, of the driver.
+    pub fn record(&self, pool: Option<&str>, lane: &str, name: &str, step: u64, time: &Range<Instant>) {
+        write(&self.trace, pool.unwrap_or(DRIVER), lane, name, step, time);
     }
 }
 
@@ -76,23 +95,36 @@ impl Turn {
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
+
+    /// Since it began.
+    pub fn time(&self) -> Range<Instant> {
+        self.started..Instant::now()
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut details = serde_json::Map::new();
-        details.insert("step".to_owned(), json!(self.step));
-        let span = Span {
-            pool: &self.pool,
-            worker: &self.node,
-            name: &self.name,
-            start_us: self.started_us,
-            duration_us: self.started.elapsed().as_micros() as u64,
-            details,
-        };
-        // The trace is for looking at: a disk that is full shows itself where it matters.
-        if let Err(error) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).append(&span) {
-            tracing::warn!(%error, "the trace is incomplete");
-        }
+        write(&self.trace, &self.pool, &self.node, &self.name, self.step, &self.time());
+    }
+}
+
+fn write(trace: &Mutex<TraceFile>, pool: &str, lane: &str, name: &str, step: u64, time: &Range<Instant>) {
+    let now_us = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_micros() as u64;
+    let mut details = serde_json::Map::new();
+    details.insert("step".to_owned(), json!(step));
+    let span = Span {
+        pool,
+        worker: lane,
+        name,
+        start_us: now_us.saturating_sub(time.start.elapsed().as_micros() as u64),
+        duration_us: time.end.duration_since(time.start).as_micros() as u64,
+        details,
+    };
+    // The trace is for looking at: a disk that is full shows itself where it matters.
+    if let Err(error) = trace.lock().unwrap_or_else(PoisonError::into_inner).append(&span) {
+        tracing::warn!(%error, "the trace is incomplete");
     }
 }

@@ -1,11 +1,15 @@
 //! The metrics of a step's groups.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
 
 use rlpipe_core::data::{Batch, DropReason, FinishReason, Group, Metrics, Rollout, mean, standard_deviation};
 use rlpipe_core::services::MemoryPeak;
 
 use super::produce::Produced;
+use super::state::BusyTime;
+use super::times::uncovered_s;
 
 /// What the trained groups look like.
 pub fn of_batch(batch: &Batch, step: u64) -> Metrics {
@@ -66,6 +70,17 @@ pub fn of_memory(peaks: &BTreeMap<u32, MemoryPeak>) -> Metrics {
                 gib(peak.accelerator_bytes),
             );
         }
+    }
+    metrics
+}
+
+/// Seconds of a phase in which a worker had nothing to answer, in the mean over workers.
+pub fn of_driver(name: &str, busy: &BTreeMap<u32, Vec<BusyTime>>, phase: &Range<Instant>) -> Metrics {
+    let idle = |times: &Vec<BusyTime>| uncovered_s(times.iter().map(|busy| busy.time.clone()), phase);
+    let idle: Vec<f64> = busy.values().map(idle).collect();
+    let mut metrics = Metrics::default();
+    if !idle.is_empty() {
+        metrics.set(name, mean(&idle));
     }
     metrics
 }

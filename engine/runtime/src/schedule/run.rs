@@ -1,6 +1,7 @@
 //! The run itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,8 @@ use super::path::Surroundings;
 use super::pools::{Mode, Pools};
 use super::produce::{Produced, evaluate, produce};
 use super::report;
-use super::state::{State, WorkerState};
+use super::state::{BusyTime, State, WorkerState};
+use super::times::Times;
 use super::waits::Waits;
 use crate::plan::Plan;
 use crate::run::{
@@ -89,6 +91,8 @@ pub struct Run {
     metrics: MetricsFile,
     events: EventFile,
     positions: BTreeMap<String, u64>,
+    /// When the step's phases were, by the metric of what of them is the driver's.
+    phases: BTreeMap<&'static str, Range<Instant>>,
     /// Whether rewards are shown by `data_source`.
     by_source: bool,
 }
@@ -109,6 +113,7 @@ impl Run {
                 observer: setup.reporter.clone(),
             },
             waits: Waits::default(),
+            times: Times::default(),
             reporter: setup.reporter.clone(),
             report_after: Duration::from_secs(setup.plan.run.report_waits_after_seconds.get().into()),
         };
@@ -150,6 +155,7 @@ impl Run {
                 metrics,
                 events,
                 positions,
+                phases: BTreeMap::new(),
                 by_source,
             },
             step,
@@ -229,6 +235,8 @@ impl Run {
     }
 
     async fn step(&mut self, step: u64) -> Result<(), RunFailure> {
+        // What came between the steps is in the trace, and in no step.
+        self.trace_times(step.saturating_sub(1));
         let started = Instant::now();
         self.surroundings.context.step = step;
         let mut metrics = Metrics::default();
@@ -239,7 +247,13 @@ impl Run {
         }
         self.sync(step, &mut metrics).await?;
         self.evaluate(step, &mut metrics).await?;
-        metrics.set("time/step_s", started.elapsed().as_secs_f64());
+        let time = started..Instant::now();
+        metrics.set("time/step_s", (time.end - time.start).as_secs_f64());
+        self.phases.insert("time/driver_s", time);
+        let busy = self.trace_times(step);
+        for (name, time) in std::mem::take(&mut self.phases) {
+            metrics.extend(report::of_driver(name, &busy, &time));
+        }
         metrics.extend(report::of_memory(&self.setup.workers.memory_peaks().await?));
         self.write_row(step, &metrics)?;
         if self.is_due("run.checkpoint", step) {
@@ -268,6 +282,7 @@ impl Run {
             .await;
         let produced = produce(&mut self.graph, &mut self.positions, &self.surroundings).await?;
         let seconds = turn.seconds();
+        self.phases.insert("time/rollout_driver_s", turn.time());
         metrics.set("time/rollout_s", seconds);
         metrics.set("time/judge_s", produced.judge_s);
         metrics.set("throughput/rollout_tok_s", produced.tokens as f64 / seconds.max(1e-9));
@@ -285,6 +300,7 @@ impl Run {
             .await;
         for node in &self.graph.batch_stages {
             let context = self.surroundings.at(&node.name);
+            let _span = self.pools.span(&node.name, "process", step);
             let (next, report) = node
                 .stage
                 .process(batch, &context)
@@ -299,20 +315,43 @@ impl Run {
         drop(waiting);
         metrics.extend(report.map_err(|error| self.surroundings.failed(&self.graph.trainer.name, error))?);
         let seconds = turn.seconds();
+        self.phases.insert("time/train_driver_s", turn.time());
         metrics.set("time/train_s", seconds);
         metrics.set(
             "throughput/train_tok_s",
             metrics.get("train/tokens").unwrap_or(0.0) / seconds.max(1e-9),
         );
         drop(turn);
+        let span = self.pools.span("metrics", "reckon", step);
         metrics.extend(report::of_batch(&batch, step));
         if self.by_source {
             metrics.extend(report::by_source(&batch));
         }
+        drop(span);
         let mut groups: Vec<Group> = batch.groups;
         groups.extend(dropped.into_iter().map(|(group, _)| group));
+        let span = self.pools.span("rollouts", "write", step);
         write_rollouts(&self.setup.folder.rollouts(Purpose::Train), step, None, &groups)?;
+        metrics.set("time/write_s", span.seconds());
         Ok(())
+    }
+
+    /// Writes to the trace what nodes and workers did since it was written last. Returns the workers' part.
+    fn trace_times(&self, step: u64) -> BTreeMap<u32, Vec<BusyTime>> {
+        for (node, times) in self.surroundings.times.take() {
+            for time in &times {
+                self.pools.record(None, &node, "at work", step, time);
+            }
+        }
+        let busy = self.setup.workers.take_busy();
+        for worker in &self.setup.plan.workers {
+            let lane = format!("worker {}", worker.rank);
+            for command in busy.get(&worker.rank).into_iter().flatten() {
+                self.pools
+                    .record(Some(&worker.pool), &lane, command.name, step, &command.time);
+            }
+        }
+        busy
     }
 
     async fn export(&mut self, step: u64) -> Result<(), RunFailure> {
@@ -353,6 +392,7 @@ impl Run {
             // The last step always syncs; a sync that is not due leaves the engine as it is.
             if self.is_due(&node.name, step) {
                 self.phase(step, Phase::Sync);
+                let _span = self.pools.span(&node.name, "sync", step);
                 node.stage
                     .sync(step)
                     .await
@@ -387,6 +427,7 @@ impl Run {
             metrics.add("time/eval_s", turn.seconds());
             drop(turn);
             let node = several.then_some(&**name);
+            let _span = self.pools.span("rollouts", "write", step);
             write_rollouts(&self.setup.folder.rollouts(Purpose::Eval), step, node, &groups)?;
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! What a checkpoint holds of the driver, and what it asks of workers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use rlpipe_core::services::{MemoryPeak, SavedFile, ServiceError};
@@ -31,4 +33,15 @@ pub trait WorkerState: Send + Sync {
     async fn restore(&self, folder: &Path) -> Result<(), ServiceError>;
     /// What each worker has taken of memory at most, by its number.
     async fn memory_peaks(&self) -> Result<BTreeMap<u32, MemoryPeak>, ServiceError>;
+    /// When each worker had something to answer since this was asked last, by its number.
+    fn take_busy(&self) -> BTreeMap<u32, Vec<BusyTime>>;
+}
+
+/// A time in which a worker had commands of one name to answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusyTime {
+    /// Their name, such as `generate`.
+    pub name: &'static str,
+    /// From the first that was sent to the last that was answered.
+    pub time: Range<Instant>,
 }

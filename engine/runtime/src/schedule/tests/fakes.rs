@@ -21,7 +21,8 @@ use rlpipe_stages::KINDS;
 use super::super::event::{Event, Reporter};
 use super::super::graph::{Graph, build};
 use super::super::path::Surroundings;
-use super::super::state::WorkerState;
+use super::super::state::{BusyTime, WorkerState};
+use super::super::times::Times;
 use super::super::waits::Waits;
 use crate::compile::{Request, compile, read_file};
 use crate::hash::sha256;
@@ -309,6 +310,7 @@ impl World {
                 observer: self.ears.clone(),
             },
             waits: Waits::default(),
+            times: Times::default(),
             reporter: self.ears.clone(),
             report_after: Duration::from_secs(300),
         }
@@ -383,6 +385,10 @@ impl WorkerState for World {
             accelerator_bytes: 0,
         };
         Ok(BTreeMap::from([(0, peak)]))
+    }
+
+    fn take_busy(&self) -> BTreeMap<u32, Vec<BusyTime>> {
+        BTreeMap::new()
     }
 }
 
