@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Runs rlpipe and its peers on the same work in turn, and writes what came of it to benches/results/NAME.json.
+
+    benches/run.py NAME --model FOLDER [--work generate-512 ...] [--rounds 2] [--date DATE]
+
+README.md beside this says what each work is, and what it needs. A round is rlpipe, then the peer; the ratio of a round is of its
+two medians. A peer that is not installed is left out, and named.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROJECT = HERE.parent
+
+
+class Work:
+    """`ours`: arguments of rlpipe. `peer`: the script, its arguments and the packages that it needs. `name`: what is compared."""
+
+    def __init__(self, ours, name, peer=None, packages=("torch", "transformers"), needs=(), by="per second"):
+        self.ours, self.name, self.peer, self.packages, self.needs, self.by = ours, name, peer, packages, needs, by
+
+
+def pipeline_settings(*more):
+    arguments = []
+    for setting in ("nodes.evaluator.at_start=false", "nodes.evaluator.every_steps=100000", *more):
+        arguments += ["--set", setting]
+    return arguments
+
+
+def works(wanted):
+    """All of them, by name. Sizes of a small machine with `--small`: they show that it works, and nothing else."""
+    small = wanted.small
+    runs = ["--runs", str(wanted.runs)]
+    model = ["--model", wanted.model]
+
+    def generate(prompts):
+        prompts, new = (4, 8) if small else (prompts, 256)
+        size = ["--prompts", str(prompts), "--new-tokens", str(new), "--prompt-tokens", "128"]
+        return Work(["bench", "generate", *model, *size, "--slots", str(prompts), *runs], "generate",
+                    ["transformers_generate.py", wanted.model, *size, *runs])
+
+    def shared():
+        size = ["2", "8", "64"] if small else ["64", "256", "512"]
+        names = ("--prompts", "--new-tokens", "--prompt-tokens")
+        sizes = [word for pair in zip(names, size) for word in pair]
+        slots = str(8 * int(size[0]))
+        return Work(["bench", "generate", *model, *sizes, "--samples", "8", "--shared", "--slots", slots, *runs], "shared prompts")
+
+    def train():
+        size = ["--sequences", "4" if small else "512", "--tokens", "352", "--prompt-tokens", "96"]
+        pack = ["--pack-tokens", "704" if small else "32768"]
+        return Work(["bench", "train", *model, *size, *pack, *runs], "train",
+                    ["transformers_train.py", wanted.model, *size, *pack, *runs])
+
+    def step(file, task, folder, steps, sizes=(), peer=()):
+        steps = str(wanted.steps or steps)
+        return Work(["bench", "step", str(PROJECT / "pipelines" / file), "--steps", steps, *pipeline_settings(*sizes)], "step",
+                    ["trl_step.py", task, wanted.model, folder or "", "--steps", steps, *peer],
+                    ("torch", "transformers", "trl", "datasets"), [folder], "seconds")
+
+    few = ["nodes.buffer.prompts_per_step=8", "nodes.prompts.samples_per_prompt=4", "nodes.answers.sampling.max_new_tokens=64",
+           "pools.one.cpus_per_worker=2", "pools.one.accelerator=cpu"]
+    few_peer = ["--prompts", "8", "--samples", "4", "--new-tokens", "64", "--device", "cpu", "--threads", "2"]
+    tiny = [*few[:2], "nodes.answers.sampling.max_new_tokens=8", "nodes.prompts.samples_per_prompt=2",
+            "nodes.buffer.prompts_per_step=2"] if small else []
+    tiny_peer = ["--prompts", "2", "--samples", "2", "--new-tokens", "8"] if small else []
+    return {
+        "generate-512": generate(512),
+        "generate-2048": generate(2048),
+        "shared-prompts": shared(),
+        "train": train(),
+        "gsm8k-step": step("gsm8k-smollm2.yaml", "gsm8k", wanted.gsm8k, 2 if small else 6, tiny, tiny_peer),
+        "chain-sum": step("chain-sum-smollm2.yaml", "chain_sum", wanted.chain_sum, 2 if small else 60, tiny, tiny_peer),
+        "cpu-step": step("gsm8k-smollm2.yaml", "gsm8k", wanted.gsm8k, 2 if small else 3, few + tiny, few_peer + tiny_peer),
+    }
+
+
+def environment(wanted, work):
+    """What pipelines ask for by variables."""
+    variables = dict(os.environ, MODEL_PATH=wanted.model)
+    task = "chain_sum" if "chain-sum" in " ".join(work.ours) else "gsm8k"
+    folder = wanted.chain_sum if task == "chain_sum" else wanted.gsm8k
+    if folder:
+        prefix = "chain_sum_" if task == "chain_sum" else ""
+        variables |= {"DATA_PATH": os.path.join(folder, f"{prefix}train.jsonl"),
+                      "EVAL_DATA_PATH": os.path.join(folder, f"{prefix}test.jsonl")}
+    return variables
+
+
+def run(command, variables):
+    """The JSON that a command prints; what it says besides is shown."""
+    print("$", " ".join(map(str, command)), file=sys.stderr, flush=True)
+    start = time.perf_counter()
+    ended = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
+                           check=False)
+    took = time.perf_counter() - start
+    if ended.returncode != 0:
+        print(ended.stderr[-4000:], file=sys.stderr)
+        return {"failed": f"exit code {ended.returncode}", "said": ended.stderr[-2000:]}
+    # Libraries may print before the results.
+    found = json.loads(ended.stdout[ended.stdout.index("{"):])
+    found["whole_process_s"] = round(took, 2)
+    return found
+
+
+def ours(wanted, work, folder):
+    """Where it is a run, with its rewards: a faster step that learns less is not faster."""
+    command = [wanted.rlpipe, *work.ours, "--format", "json"]
+    is_run = work.ours[1] == "step"
+    if is_run:
+        command += ["--work-dir", folder]
+    found = run(command, environment(wanted, work))
+    metrics = sorted(pathlib.Path(folder).glob("*/*/metrics.jsonl"))
+    if is_run and metrics and "measured" in found:
+        rows = [json.loads(line) for line in metrics[-1].read_text().splitlines()]
+        steps = [row for row in rows if row["step"] > 0]
+        found["settings"]["rewards"] = [round(row["reward/mean"], 4) for row in steps]
+        whole = sum(row["time/step_s"] - row.get("time/eval_s", 0.0) for row in steps)
+        found["measured"].append({"name": "all steps", "seconds": {"runs": 1, "median": whole, "min": whole, "max": whole}})
+    return found
+
+
+def missing(wanted, packages):
+    """The packages that Python has not."""
+    code = "import importlib.util, sys; print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])"
+    asked = subprocess.run([wanted.python, "-c", code, *packages], capture_output=True, text=True, check=False)
+    return asked.stdout.split() if asked.returncode == 0 else [wanted.python]
+
+
+def value(found, name):
+    """Median seconds of what is compared, and what it does in one."""
+    for one in found.get("measured", []):
+        if one["name"] == name:
+            done = one.get("done")
+            return one["seconds"]["median"], done and done["per_second"]["median"]
+    return None, None
+
+
+def ratio(work, mine, theirs):
+    """How many times as fast rlpipe is: by rate where work is counted, else by time."""
+    (my_s, my_rate), (their_s, their_rate) = value(mine, work.name), value(theirs, work.name)
+    if work.by == "per second" and my_rate and their_rate:
+        return my_rate / their_rate
+    return their_s / my_s if my_s and their_s else None
+
+
+def shown(found, work):
+    seconds, rate = value(found, work.name)
+    if seconds is None:
+        return found.get("failed") or found.get("missing") or "-"
+    return f"{rate:,.0f} tokens/s" if work.by == "per second" and rate else f"{seconds:.3f} s"
+
+
+def table(results):
+    rows = [("work", "round", "rlpipe", "peer", "ratio")]
+    for name, result in results.items():
+        for index, one in enumerate(result["rounds"]):
+            own = one["rlpipe"].get("ratios") or {}
+            times = one.get("ratio") or next(iter(own.values()), None)
+            rows.append((name, str(index + 1), one["rlpipe_shown"], one["peer_shown"], f"{times:.2f}" if times else "-"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("name", help="results go to benches/results/NAME.json, or to NAME where that ends in .json")
+    parser.add_argument("--model", required=True, help="SmolLM2-135M-Instruct as a Hugging Face folder")
+    parser.add_argument("--gsm8k", help="folder with GSM8K's train.jsonl and test.jsonl")
+    parser.add_argument("--chain-sum", help="folder with chain_sum_train.jsonl and chain_sum_test.jsonl")
+    parser.add_argument("--rlpipe", default=str(PROJECT / "target/release/rlpipe"), help="the program, rlpipe-worker beside it")
+    parser.add_argument("--python", default=sys.executable, help="that has the peers' packages")
+    parser.add_argument("--work", nargs="+", help="all of them, if left out")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=3, help="in a round, after one that is not measured")
+    parser.add_argument("--steps", type=int, help="of works that are train steps")
+    parser.add_argument("--no-peers", action="store_true", help="rlpipe alone")
+    parser.add_argument("--small", action="store_true", help="sizes that show that it works, and nothing else")
+    parser.add_argument("--date", help="goes into the results")
+    wanted = parser.parse_args()
+    wanted.model = os.path.abspath(wanted.model)
+    for name in ("gsm8k", "chain_sum"):
+        setattr(wanted, name, getattr(wanted, name) and os.path.abspath(getattr(wanted, name)))
+    all_works = works(wanted)
+    names = wanted.work or list(all_works)
+    unknown = [name for name in names if name not in all_works]
+    if unknown:
+        parser.error(f"there is no work {', '.join(unknown)}; there are {', '.join(all_works)}")
+    if not os.access(wanted.rlpipe, os.X_OK):
+        parser.error(f"{wanted.rlpipe} is not a program; `make build` makes it, and --rlpipe names another")
+    target = pathlib.Path(wanted.name) if wanted.name.endswith(".json") else HERE / "results" / f"{wanted.name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    results = {}
+
+    def write():
+        whole = {key: text for key, text in (("date", wanted.date), ("small", wanted.small)) if text}
+        target.write_text(json.dumps({**whole, "works": results}, indent=1) + "\n")
+
+    for index in range(wanted.rounds):
+        for name in names:
+            work = all_works[name]
+            if None in work.needs:
+                results[name] = {"rounds": [], "missing": "its data: give --gsm8k or --chain-sum"}
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                mine = ours(wanted, work, folder)
+            lacking = missing(wanted, work.packages) if work.peer and not wanted.no_peers else []
+            if not work.peer or wanted.no_peers:
+                theirs = {}
+            elif lacking:
+                theirs = {"missing": f"not installed: {', '.join(lacking)}"}
+            else:
+                theirs = run([wanted.python, HERE / "peers" / work.peer[0], *work.peer[1:]], dict(os.environ))
+            one = {"rlpipe": mine, "peer": theirs, "rlpipe_shown": shown(mine, work), "peer_shown": shown(theirs, work)}
+            times = ratio(work, mine, theirs)
+            if times:
+                one["ratio"] = times
+            results.setdefault(name, {"rounds": []})["rounds"].append(one)
+            # What was measured is there, whatever comes next.
+            write()
+            print(f"round {index + 1}, {name}: rlpipe {one['rlpipe_shown']}, peer {one['peer_shown']}", file=sys.stderr, flush=True)
+    write()
+    for name, result in results.items():
+        if "missing" in result:
+            print(f"{name}: not run, it needs {result['missing']}", file=sys.stderr)
+    print(table(results))
+    failed = any("failed" in one[side] for result in results.values() for one in result["rounds"] for side in ("rlpipe", "peer"))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
