@@ -2,28 +2,36 @@
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", algorithm 3; split over blocks as in Dao,
 // "Flash-Decoding").
 //
-// HEAD_DIM: 32, 64, 96 or 128. Everything stays in registers: a warp takes TILE tokens at a time, and loads keys and
-// values straight into the shape of the tensor cores' operands (mma.m16n8k16). What is contracted may be in any order
-// as long as both operands agree, so a lane's 16 bytes of a key are the two halves of two steps, and its tokens' values
-// are the pairs that its own scores will multiply. The query heads of a key head are the rows; 8 of 16 are used.
+// HEAD_DIM: 32, 64, 96 or 128. A warp takes TILE tokens at a time. Its keys and values come by cp.async, STAGES tiles
+// deep; a lane copies what it will read itself, so that shared memory is no more than registers that are filled later:
+// there is nothing to wait for but one's own copies, and no bank conflict. The cache has the order of the operands of
+// the tensor cores (mma.m16n8k16): keys and values are the 16 rows, up to 8 query heads the columns. What is contracted
+// may be in any order as long as both operands agree, so a lane's 16 bytes of a key are the two halves of two steps.
 
-constexpr int TILE = 16;
-#ifndef WARPS
-#define WARPS 4
-#endif
+constexpr int WARPS = 2, STAGES = HEAD_DIM > 64 ? 2 : 4;
 // Query heads of a block, and blocks that share a key head.
 constexpr int QUERIES = SHARE < 8 ? SHARE : 8;
 constexpr int GROUPS = (SHARE + 7) / 8;
-// 16-byte pieces of a key that a lane holds.
-constexpr int KEY_PIECES = HEAD_DIM / 32;
-// Dimensions of a value that a lane loads at once, and how often.
-constexpr int SPAN = HEAD_DIM % 64 ? 4 : 8;
-constexpr int VALUE_PIECES = HEAD_DIM / 8 / SPAN;
+// Vectors of 8 that a lane has of a tile's keys, and of its values.
+constexpr int VECTORS = HEAD_DIM / 16;
+// Scores may pass what they are measured from by this power of two before sums are scaled anew.
+constexpr float SLACK = 8;
 
-__device__ __forceinline__ void multiply(float (&sum)[4], unsigned a0, unsigned a2, unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %5}, {%7, %8}, {%0, %1, %2, %3};"
+__device__ __forceinline__ void multiply(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                                         unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// Of an 8 x 8 matrix of pairs, a row to 4 lanes, its transpose.
+__device__ __forceinline__ unsigned transposed(unsigned pair) {
+  unsigned result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+__device__ __forceinline__ void copy_later(uint4* to, const bf16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
+               : "memory");
 }
 
 // This lane's pieces lane % 4 + 4 j of one head, normed where norm is not null and turned. The 4 lanes of a head (those
@@ -81,117 +89,166 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attend(const bf16* qkv, const bf16* query_norm, const bf16* key_norm, float eps, const float* cosine,
            const float* sine, const int* rows, const int* position, const int* done, const int* pages, bf16* keys,
            bf16* values, bf16* out, float* scratch, int* counters, int kv_heads, int max_pages, float scale) {
-  __shared__ float weighted[WARPS][QUERIES][HEAD_DIM], tops[WARPS][QUERIES], sums[WARPS][QUERIES];
+  __shared__ uint4 staged[WARPS][STAGES][2 * VECTORS][32];
+  __shared__ uint4 fresh[KEY_PIECES + VALUE_PIECES][32];  // the new token's key and value, as a lane holds them
+  __shared__ float tops[WARPS][8], sums[WARPS][8];
   __shared__ bool last;
   const int row = blockIdx.x / (kv_heads * GROUPS), head = blockIdx.x / GROUPS % kv_heads;
   const int first_query = blockIdx.x % GROUPS * QUERIES, queries = min(QUERIES, SHARE - first_query);
-  const int slot = rows[row];
-  if (slot < 0 || done[slot]) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const int newest = position[slot], tiles = newest / TILE + 1;
   // Tiles are dealt out in turn to all warps of all splits.
   const int unit = blockIdx.y * WARPS + warp, units = gridDim.y * WARPS;
+  const int slot = rows[row];
+  if (slot < 0) return;
   pages += (size_t)slot * max_pages;
-  qkv += (size_t)row * (SHARE + 2) * kv_heads * HEAD_DIM;
-  cosine += (size_t)newest * (HEAD_DIM / 2);
-  sine += (size_t)newest * (HEAD_DIM / 2);
+  auto page_of = [&](int turn) { return pages[min((unit + turn * units) * TILE / PAGE, max_pages - 1)]; };
+  int page = page_of(lane);  // of 32 turns, before it is known how many there are
+  const int newest = position[slot], tiles = newest / TILE + 1;
+  if (done[slot]) return;
 
-  float sum = 0, top = LOWEST, kept[HEAD_DIM / 8][4] = {};
+  // Of query heads 2 t and 2 t + 1: sums over this lane's tokens, tops over the warp's. kept[i] is of dimensions
+  // (values' pieces) 2 i and 2 i + 1 of column g.
+  float sum[2] = {}, top[2] = {LOWEST, LOWEST}, kept[HEAD_DIM / 16][4] = {};
   if (unit < tiles) {
-    if ((tiles - 1) % units == unit) {  // the warp that will read the new token writes it
-      uint4 pieces[KEY_PIECES];
-      const bf16 *key = qkv + (size_t)(SHARE * kv_heads + head) * HEAD_DIM, *value = key + (size_t)kv_heads * HEAD_DIM;
-      ready(key, key_norm, eps, cosine, sine, pieces);
-      const size_t to = (((size_t)pages[newest / PAGE] * kv_heads + head) * PAGE + newest % PAGE) * HEAD_DIM;
-      if (g == 0)
+    const size_t stride = (size_t)kv_heads * PAGE * HEAD_DIM;
+    auto copy = [&](int turn) {
+      if (turn && turn % 32 == 0) page = page_of(turn + lane);
+      const int tile = unit + turn * units;
+      const size_t from =
+          __shfl_sync(ALL_LANES, page, turn % 32) * stride + (head * PAGE + tile * TILE % PAGE) * HEAD_DIM;
+      uint4(*to)[32] = staged[warp][turn % STAGES];
+      if (tile < tiles) {
 #pragma unroll
-        for (int j = 0; j < KEY_PIECES; ++j) store(keys + to + (t + 4 * j) * 8, pieces[j]);
-      if (lane < HEAD_DIM / 8) store(values + to + lane * 8, load(value + lane * 8));
-      __syncwarp();
-    }
+        for (int p = 0; p < VECTORS; ++p) copy_later(&to[p][lane], keys + from + (p * 32 + lane) * 8);
+#pragma unroll
+        for (int p = 0; p < VECTORS; ++p) copy_later(&to[VECTORS + p][lane], values + from + (p * 32 + lane) * 8);
+      }
+      asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+#pragma unroll
+    for (int turn = 0; turn < STAGES - 1; ++turn) copy(turn);
+
+    qkv += (size_t)row * (SHARE + 2) * kv_heads * HEAD_DIM;
+    cosine += (size_t)newest * (HEAD_DIM / 2);
+    sine += (size_t)newest * (HEAD_DIM / 2);
     uint4 query[KEY_PIECES];
     ready(qkv + (size_t)(head * SHARE + first_query + min(g, queries - 1)) * HEAD_DIM, query_norm, eps, cosine, sine,
           query);
     scale *= LOG2_E;
-    int page = 0;
-    for (int tile = unit, turn = 0; tile < tiles; tile += units, ++turn) {
-      if (turn % 32 == 0) {
-        const int mine = tile + lane * units;
-        page = mine < tiles ? pages[mine * TILE / PAGE] : 0;
+    if ((tiles - 1) % units == unit) {  // the warp that attends to the new token also writes it, for later steps
+      const bf16 *key = qkv + (size_t)(SHARE * kv_heads + head) * HEAD_DIM, *value = key + kv_heads * HEAD_DIM;
+      const int offset = newest % PAGE;
+      const size_t to = pages[newest / PAGE] * stride + head * PAGE * HEAD_DIM;
+      uint4 pieces[KEY_PIECES];
+      ready(key, key_norm, eps, cosine, sine, pieces);
+#pragma unroll
+      for (int j = 0; j < KEY_PIECES; ++j) {
+        fresh[j][lane] = pieces[j];
+        if (g == 0) store(keys + to + key_place(offset, t + 4 * j), pieces[j]);
       }
-      const size_t from =
-          (((size_t)__shfl_sync(ALL_LANES, page, turn % 32) * kv_heads + head) * PAGE + tile * TILE % PAGE) * HEAD_DIM;
-      // Rows after the newest token are not written yet: the newest stands for them, with no weight.
-      const int newest_here = newest - tile * TILE;
+      if (lane < HEAD_DIM / 8) store_value(values + to, offset, lane, load(value + lane * 8));
+#pragma unroll
+      for (int j = 0; j < VALUE_PIECES; ++j)
+#pragma unroll
+        for (int i = 0; i < SPAN / 2; ++i)
+          reinterpret_cast<unsigned*>(fresh[KEY_PIECES + j] + lane)[i] =
+              reinterpret_cast<const unsigned*>(value + (g + 8 * j) * SPAN)[i];
+    }
+#pragma unroll 1
+    for (int turn = 0; unit + turn * units < tiles; ++turn) {
+      copy(turn + STAGES - 1);
+      asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+      const int newest_here = newest - (unit + turn * units) * TILE;
+      const uint4(*from)[32] = staged[warp][turn % STAGES];
       uint4 key[2][KEY_PIECES];
       unsigned value[4][VALUE_PIECES][SPAN / 2];
 #pragma unroll
-      for (int n = 0; n < 2; ++n)
+      for (int p = 0; p < VECTORS; ++p) {
+        key[p / KEY_PIECES][p % KEY_PIECES] = from[p][lane];
+        const uint4 raw = from[VECTORS + p][lane];
+        const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-        for (int j = 0; j < KEY_PIECES; ++j)
-          key[n][j] = load(keys + from + min(8 * n + g, newest_here) * HEAD_DIM + (t + 4 * j) * 8);
+        for (int i = 0; i < 4; ++i) {
+          const int at = (p * 4 + i) / (SPAN / 2);
+          value[at / VALUE_PIECES][at % VALUE_PIECES][i % (SPAN / 2)] = words[i];
+        }
+      }
+      if (newest_here < TILE) {  // what the cache holds after the new token is no token: the new one stands for it
 #pragma unroll
-      for (int n = 0; n < 4; ++n)
+        for (int j = 0; j < KEY_PIECES; ++j) {
+          const uint4 piece = fresh[j][lane];
 #pragma unroll
-        for (int j = 0; j < VALUE_PIECES; ++j) {
-          const bf16* at = values + from + min(n / 2 * 8 + 2 * t + n % 2, newest_here) * HEAD_DIM + (g + 8 * j) * SPAN;
-          if constexpr (SPAN == 8) {
-            const uint4 raw = load(at);
-            value[n][j][0] = raw.x, value[n][j][1] = raw.y, value[n][j][2] = raw.z, value[n][j][3] = raw.w;
-          } else {
-            const uint2 raw = *reinterpret_cast<const uint2*>(at);
-            value[n][j][0] = raw.x, value[n][j][1] = raw.y;
+          for (int n = 0; n < 2; ++n)
+            if (8 * n + g >= newest_here) key[n][j] = piece;
+        }
+#pragma unroll
+        for (int j = 0; j < VALUE_PIECES; ++j)
+#pragma unroll
+          for (int i = 0; i < SPAN / 2; ++i) {
+            const unsigned pair = reinterpret_cast<const unsigned*>(fresh[KEY_PIECES + j] + lane)[i];
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+              if (n / 2 * 8 + 2 * t + n % 2 >= newest_here) value[n][j][i] = pair;
           }
-        }
-      float scores[2][4] = {};  // of tokens 8 n + 2 t and the next, for query g
-#pragma unroll
-      for (int j = 0; j < KEY_PIECES; ++j)
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          multiply(scores[n], query[j].x, query[j].y, key[n][j].x, key[n][j].y);
-          multiply(scores[n], query[j].z, query[j].w, key[n][j].z, key[n][j].w);
-        }
-      float weights[4], highest = LOWEST;
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        weights[n] = n / 2 * 8 + 2 * t + n % 2 <= newest_here ? scores[n / 2][n % 2] * scale : LOWEST;
-        highest = fmaxf(highest, weights[n]);
       }
-      highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 1));
-      highest = fmaxf(highest, __shfl_xor_sync(ALL_LANES, highest, 2));
-      if (__any_sync(ALL_LANES, highest > top)) {
-        const float next = fmaxf(top, highest), shrink = power(top - next);
-        top = next;
-        sum *= shrink;
+      float scores[4] = {};  // tokens g and g + 8, each for queries 2 t and 2 t + 1
 #pragma unroll
-        for (int i = 0; i < HEAD_DIM / 8; ++i) kept[i][0] *= shrink, kept[i][1] *= shrink;
+      for (int j = 0; j < KEY_PIECES; ++j) {
+        multiply(scores, key[0][j].x, key[1][j].x, key[0][j].y, key[1][j].y, query[j].x, query[j].y);
+        multiply(scores, key[0][j].z, key[1][j].z, key[0][j].w, key[1][j].w, query[j].z, query[j].w);
       }
 #pragma unroll
-      for (int n = 0; n < 4; ++n) sum += weights[n] = power(weights[n] - top);
-      const unsigned a0 = pack(weights[0], weights[1]), a2 = pack(weights[2], weights[3]);
+      for (int i = 0; i < 4; ++i) scores[i] = g + i / 2 * 8 <= newest_here ? scores[i] * scale : LOWEST;
+      const float highest[2] = {fmaxf(scores[0], scores[2]), fmaxf(scores[1], scores[3])};
+      if (__any_sync(ALL_LANES, highest[0] > top[0] + SLACK || highest[1] > top[1] + SLACK)) {
+#pragma unroll
+        for (int q = 0; q < 2; ++q) {
+          float next = fmaxf(top[q], highest[q]);
+#pragma unroll
+          for (int offset = 4; offset < 32; offset *= 2) next = fmaxf(next, __shfl_xor_sync(ALL_LANES, next, offset));
+          // A whole power of two: then a weight is rounded to bfloat16 alike however the tokens are dealt out, and a
+          // row's result hardly depends on splits.
+          next = ceilf(next);
+          const float shrink = power(top[q] - next);
+          top[q] = next;
+          sum[q] *= shrink;
+#pragma unroll
+          for (int i = 0; i < HEAD_DIM / 16; ++i) kept[i][q] *= shrink, kept[i][2 + q] *= shrink;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i % 2] += scores[i] = power(scores[i] - top[i % 2]);
+      const unsigned b0 = transposed(pack(scores[0], scores[1])), b1 = transposed(pack(scores[2], scores[3]));
 #pragma unroll
       for (int j = 0; j < VALUE_PIECES; ++j)
 #pragma unroll
         for (int i = 0; i < SPAN / 2; ++i) {
           const unsigned v0 = value[0][j][i], v1 = value[1][j][i], v2 = value[2][j][i], v3 = value[3][j][i];
-          multiply(kept[j * SPAN + 2 * i], a0, a2, __byte_perm(v0, v1, 0x5410), __byte_perm(v2, v3, 0x5410));
-          multiply(kept[j * SPAN + 2 * i + 1], a0, a2, __byte_perm(v0, v1, 0x7632), __byte_perm(v2, v3, 0x7632));
+          multiply(kept[j * SPAN / 2 + i], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
+                   __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632), b0, b1);
         }
     }
-    sum += __shfl_xor_sync(ALL_LANES, sum, 1);
-    sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+#pragma unroll
+    for (int q = 0; q < 2; ++q)
+#pragma unroll
+      for (int offset = 4; offset < 32; offset *= 2) sum[q] += __shfl_xor_sync(ALL_LANES, sum[q], offset);
   }
 
-  // Column n of piece j, step i is dimension (j * 8 + n) * SPAN + i; this lane has columns 2 t and 2 t + 1 of query g.
-  if (g < queries) {
+  // The warps' results, over the stages, which are read no more.
+  static_assert(sizeof(staged) >= sizeof(float) * WARPS * 8 * HEAD_DIM, "room for the results");
+  __syncthreads();
+  auto weighted = reinterpret_cast<float (*)[8][HEAD_DIM]>(staged);
 #pragma unroll
-    for (int j = 0; j < VALUE_PIECES; ++j)
+  for (int j = 0; j < VALUE_PIECES; ++j)
 #pragma unroll
-      for (int i = 0; i < SPAN; ++i)
+    for (int i = 0; i < SPAN / 2; ++i)
 #pragma unroll
-        for (int n = 0; n < 2; ++n) weighted[warp][g][(j * 8 + 2 * t + n) * SPAN + i] = kept[j * SPAN + i][n];
-    if (t == 0) tops[warp][g] = top, sums[warp][g] = sum;
-  }
+      for (int n = 0; n < 4; ++n)
+        weighted[warp][2 * t + n % 2][(g + 8 * j) * SPAN + 2 * i + n / 2] = kept[j * SPAN / 2 + i][n];
+  if (g == 0)
+#pragma unroll
+    for (int q = 0; q < 2; ++q) tops[warp][2 * t + q] = top[q], sums[warp][2 * t + q] = sum[q];
   __syncthreads();
   out += ((size_t)row * kv_heads * SHARE + head * SHARE + first_query) * HEAD_DIM;
   const size_t part = (size_t)QUERIES * (HEAD_DIM + 2);
@@ -225,13 +282,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   if (!last) return;
   __threadfence();
   for (int at = threadIdx.x; at < queries * HEAD_DIM; at += 32 * WARPS) {
-    const volatile float* from = scratch + at / HEAD_DIM * (HEAD_DIM + 2);
+    const float* from = scratch + at / HEAD_DIM * (HEAD_DIM + 2);
     float highest = LOWEST, total = 0, result = 0;
-    for (int split = 0; split < gridDim.y; ++split) highest = fmaxf(highest, from[split * part + HEAD_DIM]);
+#pragma unroll 4
+    for (int split = 0; split < gridDim.y; ++split) highest = fmaxf(highest, __ldcg(from + split * part + HEAD_DIM));
+#pragma unroll 4
     for (int split = 0; split < gridDim.y; ++split) {
-      const float share = power(from[split * part + HEAD_DIM] - highest);
-      total += from[split * part + HEAD_DIM + 1] * share;
-      result += from[split * part + at % HEAD_DIM] * share;
+      const float share = power(__ldcg(from + split * part + HEAD_DIM) - highest);
+      total += __ldcg(from + split * part + HEAD_DIM + 1) * share;
+      result += __ldcg(from + split * part + at % HEAD_DIM) * share;
     }
     out[at] = down(result / total);
   }

@@ -2,6 +2,8 @@
 // with both [rows, 2 * width], gate before up. Width: a multiple of 8. A thread takes 8 columns. Blocks of 256 threads
 // over rows * width / 8 threads, below 2^32.
 
+__device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1 + power(-LOG2_E * x)); }
+
 // out [rows, width].
 extern "C" __global__ void gate(const bf16* both, bf16* out, long long rows, int width) {
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x, pieces = width / 8;
@@ -12,7 +14,7 @@ extern "C" __global__ void gate(const bf16* both, bf16* out, long long rows, int
   unpack(load(from), gates);
   unpack(load(from + width), ups);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) gates[i] *= __fdividef(ups[i], 1 + power(-LOG2_E * gates[i]));
+  for (int i = 0; i < 8; ++i) gates[i] = gates[i] * sigmoid(gates[i]) * ups[i];
   store(out + (size_t)at * 8, packed(gates));
 }
 
@@ -29,10 +31,9 @@ extern "C" __global__ void gate_backward(const bf16* d_out, const bf16* both, bf
   unpack(load(d_out + (size_t)at * 8), gradients);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float sigmoid = __fdividef(1.0f, 1 + power(-LOG2_E * gates[i]));
-    const float silu = gates[i] * sigmoid;
+    const float share = sigmoid(gates[i]), silu = gates[i] * share;
     results[i] = silu * ups[i];
-    gates[i] = gradients[i] * ups[i] * (sigmoid + silu * (1 - sigmoid));
+    gates[i] = gradients[i] * ups[i] * (share + silu * (1 - share));
     ups[i] = gradients[i] * silu;
   }
   store(d_both + from, packed(gates));

@@ -1,5 +1,5 @@
 // The output layer's loss on a chunk of logits [rows, vocabulary], whose rows need no alignment. Grid: rows; blocks of
-// 512 threads. inverse_temperature is by row.
+// 256 threads. inverse_temperature is by row.
 
 struct Moments {
   float top, sum, dot;  // with e = exp(heat * (x - top)): sums of e and of e * heat * (x - top), in powers of two
@@ -19,25 +19,21 @@ __device__ __forceinline__ Moments joined(Moments a, Moments b, float heat) {
 
 // Of each row's distribution: the target's log-prob, the entropy, and the log of the sum of exponentials; scaled by
 // inverse_temperature all of them. entropy may be null.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(256)
     head_forward(const bf16* logits, const long long* targets, const float* inverse_temperature, float* logprobs,
                  float* entropy, float* lse, int vocabulary) {
-  constexpr int AHEAD = 4;
-  __shared__ Moments partial[32];
+  constexpr int LOADS = 2;
+  __shared__ Moments partial[8];
   const size_t row = blockIdx.x;
   const Logits from = logits_of(logits + row * vocabulary, vocabulary);
   const float inverse = inverse_temperature[row], heat = inverse * LOG2_E;
   Moments own = {LOWEST, 0, 0};
-  for (int start = threadIdx.x; start < from.vectors; start += AHEAD * blockDim.x) {
-    uint4 raw[AHEAD];
+  for (int start = threadIdx.x; start < from.vectors; start += LOADS * blockDim.x) {
+    uint4 raw[LOADS];
 #pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
-      const int at = start + a * blockDim.x;
-      const unsigned none = 0xff80ff80u;
-      raw[a] = at < from.vectors ? fetch(from, at) : uint4{none, none, none, none};
-    }
+    for (int a = 0; a < LOADS; ++a) raw[a] = fetch_or_none(from, start + a * blockDim.x);
 #pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
+    for (int a = 0; a < LOADS; ++a) {
       float values[8], highest = own.top;
       unpack(raw[a], values);
 #pragma unroll
@@ -47,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(512)
       for (int i = 0; i < 8; ++i) {
         const float exponent = (values[i] - own.top) * heat, e = power(exponent);
         own.sum += e;
-        own.dot += e > 0 ? e * exponent : 0;
+        own.dot += e * fmaxf(exponent, LOWEST);  // 0 times minus infinity is not a number
       }
     }
   }
@@ -69,15 +65,15 @@ extern "C" __global__ void __launch_bounds__(512)
 
 // d_logits = d_logprob * inverse_temperature * (onehot(target) - softmax), in place of the logits. A row whose
 // d_logprob is 0 is set to 0 unread.
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(256)
     head_backward(bf16* logits, const long long* targets, const float* inverse_temperature, const float* lse,
                   const float* d_logprob, int vocabulary) {
   const size_t row = blockIdx.x;
   const Logits from = logits_of(logits + row * vocabulary, vocabulary);
-  bf16* to = const_cast<bf16*>(from.from);
+  bf16* to = logits + row * vocabulary;
   const float inverse = inverse_temperature[row], heat = inverse * LOG2_E, log_sum = lse[row] * LOG2_E;
   const float factor = d_logprob[row] * inverse;
-  const int target = (int)targets[row] + from.skip;
+  const int target = (int)targets[row];
   for (int at = threadIdx.x; at < from.vectors; at += blockDim.x) {
     float values[8] = {};
     if (factor != 0) unpack(fetch(from, at), values);
@@ -87,14 +83,13 @@ extern "C" __global__ void __launch_bounds__(512)
       values[i] = factor == 0 ? 0 : factor * ((at * 8 + i == target ? 1 : 0) - softmax);
     }
     const uint4 result = packed(values);
-    const int first = at * 8 - from.skip;
-    if (first >= 0 && first + 8 <= from.count) {
+    if (from.aligned && at * 8 + 8 <= from.count) {
       store(to + at * 8, result);
     } else {
       const unsigned words[4] = {result.x, result.y, result.z, result.w};
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        if (first + i >= 0 && first + i < from.count) to[at * 8 + i] = (bf16)(words[i / 2] >> (i % 2 * 16));
+        if (at * 8 + i < from.count) to[at * 8 + i] = (bf16)(words[i / 2] >> (i % 2 * 16));
     }
   }
 }

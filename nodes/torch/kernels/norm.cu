@@ -64,12 +64,6 @@ extern "C" __global__ void __launch_bounds__(512)
                   bf16* d_x, float* d_weight, long long rows, int width) {
   extern __shared__ float total[];
   float d_weights[NORM_VECTORS][8] = {};
-  uint4 weights[NORM_VECTORS];
-#pragma unroll
-  for (int i = 0; i < NORM_VECTORS; ++i) {
-    const int at = (i * blockDim.x + threadIdx.x) * 8;
-    if (at < width) weights[i] = load(weight + at);
-  }
   const long long step = (long long)gridDim.x * blockDim.y;
   for (long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {
     const size_t base = (size_t)row * width;
@@ -91,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(512)
       float value[8], gradient[8], times[8];
       unpack(values[i], value);
       unpack(gradients[i], gradient);
-      unpack(weights[i], times);
+      unpack(load(weight + at), times);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         dot += gradient[j] * times[j] * value[j];
@@ -106,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(512)
       float value[8], gradient[8], times[8], result[8];
       unpack(values[i], value);
       unpack(gradients[i], gradient);
-      unpack(weights[i], times);
+      unpack(load(weight + at), times);
       if (d_residual) unpack(residuals[i], result);
 #pragma unroll
       for (int j = 0; j < 8; ++j)

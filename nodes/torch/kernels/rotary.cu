@@ -1,7 +1,7 @@
 // Rotary position embedding (Su et al., "RoFormer", section 3.2) with the halves of a head as pairs, as in Llama.
 //
 // HEAD_DIM: a multiple of 16. cosine, sine: [positions, HEAD_DIM / 2]. A thread turns 8 pairs. Blocks of 256 threads
-// over rows * heads * HEAD_DIM / 16 threads, where heads are those that the kernel writes; below 2^32 threads.
+// over HEAD_DIM / 16 threads a head; below 2^32 threads.
 
 constexpr int HALF = HEAD_DIM / 2;
 
@@ -22,25 +22,24 @@ __device__ __forceinline__ void turn(uint4& a, uint4& b, const float* c, const f
   b = packed(second);
 }
 
-// q and k [rows, heads or kv_heads, HEAD_DIM] from qkv [rows, heads + 2 kv_heads, HEAD_DIM]; v stays where it is.
-// Writes heads + kv_heads.
-extern "C" __global__ void rotate(const bf16* qkv, const long long* positions, const float* cosine, const float* sine,
-                                  bf16* q, bf16* k, long long rows, int heads, int kv_heads) {
+// Turns queries and keys of qkv [rows, heads + 2 kv_heads, HEAD_DIM] where they are: the first `turned` heads of a
+// row's `stride / HEAD_DIM`. Threads for rows * turned heads.
+extern "C" __global__ void rotate(bf16* qkv, const long long* positions, const float* cosine, const float* sine,
+                                  long long rows, int turned, int stride) {
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned piece = at % (HALF / 8), index = at / (HALF / 8);
-  const unsigned head = index % (heads + kv_heads), row = index / (heads + kv_heads);
+  const unsigned head = index % turned, row = index / turned;
   if (row >= rows) return;
-  const bf16* from = qkv + ((size_t)row * (heads + 2 * kv_heads) + head) * HEAD_DIM + piece * 8;
+  bf16* to = qkv + (size_t)row * stride + head * HEAD_DIM + piece * 8;
   const size_t angle = (size_t)positions[row] * HALF + piece * 8;
-  uint4 a = load(from), b = load(from + HALF);
+  uint4 a = load(to), b = load(to + HALF);
   turn(a, b, cosine + angle, sine + angle, 1);
-  bf16* to = head < heads ? q + ((size_t)row * heads + head) * HEAD_DIM
-                          : k + ((size_t)row * kv_heads + head - heads) * HEAD_DIM;
-  store(to + piece * 8, a);
-  store(to + piece * 8 + HALF, b);
+  store(to, a);
+  store(to + HALF, b);
 }
 
-// d_qkv from d_q, d_k and d_v, shaped as in `rotate`; d_v [rows, kv_heads, HEAD_DIM]. Writes heads + 2 kv_heads.
+// d_qkv, as qkv above, from d_q, d_k and d_v [rows, heads or kv_heads, HEAD_DIM]. Threads for
+// rows * (heads + 2 kv_heads) heads.
 extern "C" __global__ void rotate_backward(const bf16* d_q, const bf16* d_k, const bf16* d_v,
                                            const long long* positions, const float* cosine, const float* sine,
                                            bf16* d_qkv, long long rows, int heads, int kv_heads) {

@@ -7,8 +7,8 @@
 // largest), so that they are exact in any order and a token of probability zero is never drawn.
 
 constexpr float UNIT = 1099511627776.0f;  // 2^40
-// Values that one look at a row can tell apart: 32 powers of two of bfloat16's 128.
-constexpr int WINDOW = 4096;
+// Values that one look at a row can tell apart: 16 powers of two of bfloat16's 128.
+constexpr int WINDOW = 2048;
 
 // As `rng::uniform` of the host, bit for bit: (draw + 1/2) * 2^-48.
 __device__ __forceinline__ u64 mix(u64 bits) {
@@ -23,37 +23,6 @@ __device__ __forceinline__ u64 draw(u64 key, u64 index) {
 // The numbers themselves, to compare with the host's. Grid: count blocks of one thread.
 extern "C" __global__ void uniforms(const u64* keys, const u64* indices, double* out) {
   out[blockIdx.x] = (draw(keys[blockIdx.x], indices[blockIdx.x]) + 0.5) * 0x1p-48;
-}
-
-// A row of logits as vectors of 8 from an address aligned to 16 bytes: `skip` elements before the row are masked, as
-// are those after it and those held back.
-struct Logits {
-  const bf16* from;
-  int skip, count, vectors, held;
-  const int* stops;
-};
-__device__ __forceinline__ Logits logits_of(const bf16* row, int count) {
-  const int skip = (int)((u64)row / 2 % 8);
-  return {row - skip, skip, count, (skip + count + 7) / 8, 0, nullptr};
-}
-__device__ __forceinline__ unsigned masked(unsigned pair, bool first, bool second) {
-  return (first ? 0xff80u : pair & 0xffffu) | (second ? 0xff800000u : pair & 0xffff0000u);
-}
-__device__ __forceinline__ uint4 fetch(const Logits& row, int vector) {
-  uint4 raw = load(row.from + (size_t)vector * 8);
-  const int first = vector * 8 - row.skip;
-  if (first < 0 || first + 8 > row.count) {
-    auto outside = [&](int i) { return first + i < 0 || first + i >= row.count; };
-    raw = {masked(raw.x, outside(0), outside(1)), masked(raw.y, outside(2), outside(3)),
-           masked(raw.z, outside(4), outside(5)), masked(raw.w, outside(6), outside(7))};
-  }
-  for (int i = 0; i < row.held; ++i) {
-    const int at = row.stops[i] - first;
-    if (row.stops[i] < 0 || at < 0 || at > 7) continue;
-    raw = {masked(raw.x, at == 0, at == 1), masked(raw.y, at == 2, at == 3), masked(raw.z, at == 4, at == 5),
-           masked(raw.w, at == 6, at == 7)};
-  }
-  return raw;
 }
 
 // Below cut becomes minus infinity; what is not a number stays.
@@ -94,19 +63,15 @@ struct Mass {
 // heat: log2(e) / temperature.
 template <bool CUT>
 __device__ __forceinline__ Mass weigh(const Logits& row, float heat, float cut) {
-  constexpr int AHEAD = 4;
+  constexpr int LOADS = 4;
   __shared__ float tops[32];
   float top = LOWEST, sum = 0;
-  for (int start = threadIdx.x; start < row.vectors; start += AHEAD * blockDim.x) {
-    uint4 raw[AHEAD];
+  for (int start = threadIdx.x; start < row.vectors; start += LOADS * blockDim.x) {
+    uint4 raw[LOADS];
 #pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
-      const int at = start + a * blockDim.x;
-      const unsigned none = 0xff80ff80u;
-      raw[a] = at < row.vectors ? fetch(row, at) : uint4{none, none, none, none};
-    }
+    for (int a = 0; a < LOADS; ++a) raw[a] = fetch_or_none(row, start + a * blockDim.x);
 #pragma unroll
-    for (int a = 0; a < AHEAD; ++a) {
+    for (int a = 0; a < LOADS; ++a) {
       float values[8];
       unpack(raw[a], values);
       if (CUT) cut_below(values, cut);
@@ -200,8 +165,8 @@ __device__ __noinline__ float threshold(const Logits& row, float heat, float top
 // is end, or the logits were not finite. A row without a live slot (rows[r] below 0, or done) writes id -1 and log-prob
 // 0, and nothing else. step may be null: 0.
 //
-// Grid: rows; blocks of 512 threads (a power of two from 64 will do).
-extern "C" __global__ void __launch_bounds__(512)
+// Grid: rows; blocks of 256 threads.
+extern "C" __global__ void __launch_bounds__(256, 4)
     sample(const bf16* logits, const int* logit_row, const int* rows, const float* temperature, const int* top_k,
            const float* top_p, const float* min_p, const u64* seed, const int* stop_ids, int stop_width,
            const int* stops_from, const int* end, int* position, int* done, int* tokens, const int* step, int ring,
@@ -255,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(512)
         unpack(fetch(from, at), values);
 #pragma unroll
         for (int i = 7; i >= 0; --i)
-          if (values[i] == mass.top) first = at * 8 - from.skip + i;
+          if (values[i] == mass.top) first = at * 8 + i;
       }
       atomicMin(&token, first);
     }
@@ -301,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(512)
             walked += weight(values, i);
             if (!is_found && walked > goal) {
               is_found = true;
-              token = at * 8 - from.skip + i;
+              token = at * 8 + i;
             }
           }
         }
@@ -311,9 +276,9 @@ extern "C" __global__ void __launch_bounds__(512)
   __syncthreads();
   if (threadIdx.x) return;
   const int drawn = token;
-  const float logit = up(from.from[from.skip + drawn]);
-  const double log_total = log((double)total * (1.0 / UNIT));
-  logprobs[place] = mass.broken ? __uint_as_float(0x7fc00000u) : (float)((logit - mass.top) * heat * LN_2 - log_total);
+  const float logit = up(from.from[drawn]);
+  const float log_total = LN_2 * __log2f((float)total * (1 / UNIT));
+  logprobs[place] = mass.broken ? __uint_as_float(0x7fc00000u) : (logit - mass.top) * heat * LN_2 - log_total;
   ids[place] = drawn;
   tokens[slot] = drawn;
   position[slot] = index;

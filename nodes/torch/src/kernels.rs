@@ -9,27 +9,47 @@ use crate::native::kernel::Module;
 /// Sizes of a head that there are kernels for.
 pub const HEAD_DIMS: [i64; 4] = [32, 64, 96, 128];
 
-const SOURCE: &str = concat!(
+/// What knows nothing of heads.
+const OF_ROWS: &str = concat!(
     include_str!("../kernels/common.cuh"),
     include_str!("../kernels/norm.cu"),
-    include_str!("../kernels/rotary.cu"),
     include_str!("../kernels/gate.cu"),
-    include_str!("../kernels/cache.cu"),
-    include_str!("../kernels/attend.cu"),
-    include_str!("../kernels/sample.cu"),
     include_str!("../kernels/head.cu"),
 );
 
-static MODULES: Mutex<BTreeMap<(i64, i64), Module>> = Mutex::new(BTreeMap::new());
+const OF_HEADS: &str = concat!(
+    include_str!("../kernels/common.cuh"),
+    include_str!("../kernels/rotary.cu"),
+    include_str!("../kernels/cache.cu"),
+    include_str!("../kernels/attend.cu"),
+    include_str!("../kernels/sample.cu"),
+);
 
-/// The kernels for heads of `head_dim`, one of [`HEAD_DIMS`], where `share` query heads have a key head.
-pub fn module(head_dim: i64, share: i64) -> Result<Module> {
+static MODULES: Mutex<BTreeMap<Vec<String>, Module>> = Mutex::new(BTreeMap::new());
+
+/// `add_norm`, `gate`, `head_forward` and their backward passes.
+pub fn of_rows() -> Result<Module> {
+    compiled(OF_ROWS, Vec::new())
+}
+
+/// The kernels of rotary, attention and a decode step, for heads of `head_dim`, one of [`HEAD_DIMS`], where `share` query
+/// heads have a key head.
+pub fn of_heads(head_dim: i64, share: i64) -> Result<Module> {
+    compiled(
+        OF_HEADS,
+        vec![format!("-DHEAD_DIM={head_dim}"), format!("-DSHARE={share}")],
+    )
+}
+
+/// What there is of each source differs in its options.
+fn compiled(source: &str, shape: Vec<String>) -> Result<Module> {
     let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(module) = modules.get(&(head_dim, share)) {
+    if let Some(module) = modules.get(&shape) {
         return Ok(module.clone());
     }
-    let (dim, share_option) = (format!("-DHEAD_DIM={head_dim}"), format!("-DSHARE={share}"));
-    let module = Module::compile(SOURCE, &[&dim, &share_option, "--use_fast_math"])?;
-    modules.insert((head_dim, share), module.clone());
+    let mut options: Vec<&str> = shape.iter().map(String::as_str).collect();
+    options.push("--use_fast_math");
+    let module = Module::compile(source, &options)?;
+    modules.insert(shape, module.clone());
     Ok(module)
 }

@@ -9,7 +9,7 @@ mod ceilings;
 pub mod device;
 pub mod error;
 pub mod generate;
-mod kernels;
+pub mod kernels;
 mod memory;
 pub mod model;
 pub mod native;

@@ -1,6 +1,9 @@
 //! Draws against the distribution they should come from.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::probabilities;
 use rlpipe_torch::generate::{SlotSampling, SlotSettings};
 use rlpipe_torch::rng;
 use tch::{Device, Kind, Tensor};
@@ -9,32 +12,6 @@ const LOGITS: [f64; 10] = [0.3, -1.0, 2.0, 0.0, 1.2, -4.0, 0.9, f64::NEG_INFINIT
 const DRAWS: usize = 100_000;
 /// 99.99th percentile of chi-squared with 9 degrees of freedom; fewer degrees stay below it more often.
 const LIMIT: f64 = 33.7;
-
-/// What the settings mean, in the plainest way: the probability of each id.
-fn expected(settings: &SlotSettings) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..LOGITS.len()).collect();
-    order.sort_by(|a, b| LOGITS[*b].total_cmp(&LOGITS[*a]));
-    let weight = |id: usize| (LOGITS[id] / settings.temperature).exp();
-    let from = |order: &[usize], last: usize| {
-        let least = order.get(last).map_or(f64::NEG_INFINITY, |id| LOGITS[*id]);
-        order.iter().copied().filter(|id| LOGITS[*id] >= least).collect()
-    };
-    let sum = |order: &[usize]| order.iter().map(|id| weight(*id)).sum::<f64>();
-    if settings.top_k > 0 {
-        order = from(&order, settings.top_k as usize - 1);
-    }
-    if settings.top_p < 1.0 {
-        let enough = settings.top_p * sum(&order);
-        let last = (0..order.len()).find(|last| sum(&order[..=*last]) >= enough);
-        order = from(&order, last.unwrap());
-    }
-    let largest = weight(order[0]);
-    order.retain(|id| weight(*id) >= settings.min_p * largest);
-    let total = sum(&order);
-    (0..LOGITS.len())
-        .map(|id| if order.contains(&id) { weight(id) / total } else { 0.0 })
-        .collect()
-}
 
 fn draw(settings: &SlotSettings, kind: Kind) -> (Vec<i64>, Vec<f64>) {
     tch::set_num_threads(1);
@@ -126,7 +103,7 @@ fn draws_follow_the_distribution() {
         .iter()
         .flat_map(|settings| [(settings, Kind::Float), (settings, Kind::Double)])
     {
-        let expected = expected(settings);
+        let expected = probabilities(&LOGITS, settings);
         let (ids, logprobs) = draw(settings, kind);
         let mut counts = [0.0; LOGITS.len()];
         for (&id, logprob) in ids.iter().zip(logprobs) {

@@ -13,12 +13,12 @@ use crate::ops::{add_norm, gate, linear};
 use crate::{Result, fail, kernels};
 
 /// Blocks that keep a card busy: where there are fewer rows, several share a row's attention.
-const BUSY_BLOCKS: usize = 512;
+const BUSY_BLOCKS: usize = 128;
 /// Blocks that share a row's attention at most.
-const MOST_SPLITS: usize = 16;
+const MOST_SPLITS: usize = 8;
 /// Threads of a block of `attend` and of `sample`.
-const ATTEND_THREADS: u32 = 128;
-const SAMPLE_THREADS: u32 = 512;
+const ATTEND_THREADS: u32 = 64;
+const SAMPLE_THREADS: u32 = 256;
 
 /// Ids and log-probs of drawn tokens, step after step: int32 and float32.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl DecodeKernels {
         if !fits {
             return Ok(None);
         }
-        let module = kernels::module(config.head_dim, share)?;
+        let module = kernels::of_heads(config.head_dim, share)?;
         let queries = share.min(8);
         let groups = config.kv_heads * ((share + 7) / 8);
         let most_blocks = (BUSY_BLOCKS * 2).max(groups as usize) as i64;
@@ -297,14 +297,14 @@ impl DecodeKernels {
             .linear(&weights[network.layout.head()], None::<&Tensor>))
     }
 
-    /// `k` and `v` are `[tokens, kv_heads, head_dim]`; `v` may be a view into wider rows.
+    /// `k` and `v` are `[tokens, kv_heads, head_dim]`, perhaps views into wider rows.
     fn write_cache(&self, k: &Tensor, v: &Tensor, places: &Tensor, [keys, values]: [&Tensor; 2]) -> Result<()> {
         let (tokens, kv_heads, head_dim) = k.size3()?;
-        let k = k.contiguous();
         let threads = tokens * kv_heads * head_dim / 8;
         let arguments = [
-            (&k).into(),
+            k.into(),
             v.into(),
+            k.stride()[0].into(),
             v.stride()[0].into(),
             places.into(),
             keys.into(),

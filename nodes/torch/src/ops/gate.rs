@@ -2,16 +2,24 @@
 
 use tch::Tensor;
 
+use super::launch;
 use crate::device::wide;
+use crate::error::unfailing;
 
 /// `silu(gate) * up`, `[rows, width]`, of `both`, `[rows, 2 * width]`: first gate, then up.
 pub fn gate(both: &Tensor) -> Tensor {
+    if launch::serves(both, both.size()[1] / 2) {
+        return unfailing(launch::gate(both));
+    }
     let halves = both.to_kind(wide(both.kind())).chunk(2, -1);
     halves[0].silu().g_mul_(&halves[1]).to_kind(both.kind())
 }
 
 /// The gradient at `both` given `d_out` at the output of [`gate`], and that output again.
 pub fn gate_backward(d_out: &Tensor, both: &Tensor) -> (Tensor, Tensor) {
+    if launch::serves(both, both.size()[1] / 2) {
+        return unfailing(launch::gate_backward(d_out, both));
+    }
     let kind = wide(both.kind());
     let (halves, d_out) = (both.to_kind(kind).chunk(2, -1), d_out.to_kind(kind));
     let d_both = Tensor::empty(both.size(), (kind, both.device()));

@@ -2,7 +2,9 @@
 
 use tch::{Kind, Tensor};
 
+use super::launch;
 use crate::device::wide;
+use crate::error::unfailing;
 
 /// Of each row of logits, `[rows]`, float32 (float64 for float64).
 #[derive(Debug)]
@@ -18,6 +20,9 @@ pub struct HeadOutput {
 /// Reads `logits`, `[rows, vocabulary]`, times `inverse_temperature`, `[rows]`, as distributions over the vocabulary.
 /// `targets` are ids, `[rows]`, int64.
 pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor) -> HeadOutput {
+    if launch::serves_logits(logits) {
+        return unfailing(launch::head_forward(logits, targets, inverse_temperature));
+    }
     let logits = logits.to_kind(wide(logits.kind()));
     let largest = logits.amax([-1i64], true) * inverse_temperature.unsqueeze(1);
     // 0 times minus infinity is not a number.
@@ -44,6 +49,10 @@ pub fn head_backward(
     log_sum: &Tensor,
     d_logprobs: &Tensor,
 ) -> Tensor {
+    if launch::serves_logits(&logits) {
+        let found = launch::head_backward(logits, targets, inverse_temperature, log_sum, d_logprobs);
+        return unfailing(found);
+    }
     let slope = (d_logprobs * inverse_temperature).unsqueeze(1);
     let wide = logits.to_kind(wide(logits.kind()));
     let mut gradient = scaled(&wide, inverse_temperature, &log_sum.unsqueeze(1));

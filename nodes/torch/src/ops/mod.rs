@@ -1,11 +1,13 @@
 //! The operations of the network, forward and backward, each by plain torch operators: its *twin*, which serves any device
-//! and any float type. Half types are computed in float32 and rounded at the end.
+//! and any float type, and most by a kernel of `kernels/`, which serves bfloat16 on a card. Half types are computed in
+//! float32 and rounded at the end.
 //!
 //! Nothing here builds a graph: callers hold no gradients, and the backward of each operation is a function beside it.
 
 mod attention;
 mod gate;
 mod head;
+mod launch;
 mod norm;
 mod product;
 mod rotate;

@@ -2,7 +2,9 @@
 
 use tch::{Kind, Tensor};
 
+use super::launch;
 use crate::device::wide;
+use crate::error::unfailing;
 
 /// What [`add_norm`] makes of rows `[.., width]`.
 #[derive(Debug)]
@@ -17,6 +19,9 @@ pub struct Normed {
 
 /// Norms `x + delta`, rows of `[.., width]`, with `weight`, `[width]`.
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Normed {
+    if launch::serves_norm(x, weight.numel() as i64) && weight.kind() == x.kind() {
+        return unfailing(launch::add_norm(x, delta, weight, eps));
+    }
     let sum = delta.map_or_else(|| x.shallow_clone(), |delta| x + delta);
     let kind = wide(sum.kind());
     let rows = sum.to_kind(kind);
@@ -37,6 +42,10 @@ pub fn norm_backward(
     d_residual: Option<&Tensor>,
     weight_sum: &mut Tensor,
 ) -> Tensor {
+    if launch::serves_norm(x, weight.numel() as i64) && weight.kind() == x.kind() {
+        let found = launch::norm_backward(d_out, x, scale, weight, d_residual, weight_sum);
+        return unfailing(found);
+    }
     let kind = wide(x.kind());
     let (d_out, weight) = (d_out.to_kind(kind), weight.to_kind(kind));
     let normed = x.to_kind(kind) * scale;

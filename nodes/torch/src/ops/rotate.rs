@@ -5,7 +5,9 @@ use std::cell::OnceCell;
 
 use tch::{Kind, Tensor};
 
+use super::launch;
 use crate::device::wide;
+use crate::error::unfailing;
 
 /// The turns of rows of tokens.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ impl Turns {
         }
     }
 
+    fn all(&self) -> [&Tensor; 3] {
+        [&self.cosine, &self.sine, &self.positions]
+    }
+
     /// `[rows, 1, dim]` each; the sine's first half is negated.
     fn by_row(&self, kind: Kind) -> &[Tensor; 2] {
         self.by_row.get_or_init(|| {
@@ -46,7 +52,11 @@ impl Turns {
 /// keys and values `[rows, kv_heads, dim]`. They may be views of `qkv`, which may be overwritten.
 pub fn rotate(qkv: &Tensor, turns: &Turns, heads: i64, kv_heads: i64) -> (Tensor, Tensor, Tensor) {
     let qkv = qkv.view([qkv.size()[0], heads + 2 * kv_heads, -1]);
-    turn_(&mut qkv.narrow(1, 0, heads + kv_heads), turns, false);
+    if launch::serves_heads(&qkv, qkv.size()[2]) && qkv.is_contiguous() {
+        unfailing(launch::rotate(&qkv, turns.all(), heads + kv_heads, heads / kv_heads));
+    } else {
+        turn_(&mut qkv.narrow(1, 0, heads + kv_heads), turns, false);
+    }
     (
         qkv.narrow(1, 0, heads),
         qkv.narrow(1, heads, kv_heads),
@@ -56,6 +66,9 @@ pub fn rotate(qkv: &Tensor, turns: &Turns, heads: i64, kv_heads: i64) -> (Tensor
 
 /// The gradient at `qkv`, `[rows, (heads + 2 * kv_heads) * dim]`, given those of what [`rotate`] returned.
 pub fn rotate_backward(d_q: &Tensor, d_k: &Tensor, d_v: &Tensor, turns: &Turns) -> Tensor {
+    if launch::serves_heads(d_q, d_q.size()[2]) {
+        return unfailing(launch::rotate_backward([d_q, d_k, d_v], turns.all()));
+    }
     let d_qkv = Tensor::cat(&[d_q, d_k, d_v], 1);
     turn_(&mut d_qkv.narrow(1, 0, d_q.size()[1] + d_k.size()[1]), turns, true);
     d_qkv.view([d_qkv.size()[0], -1])

@@ -1,11 +1,14 @@
 //! Models and commands that several tests share.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stdout)]
+
+pub mod kernels;
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rlpipe_torch::device::{Accelerator, load_cuda_library, open};
+use rlpipe_torch::generate::SlotSettings;
 use rlpipe_torch::policy::Policy;
 use rlpipe_wire::v1;
 use tch::Device;
@@ -152,4 +155,38 @@ pub fn train_pack(sequences: &[v1::Sequence], loss: v1::train_pack::Loss, denomi
         logprob_chunk_tokens: 7,
         activations: v1::Activations::Keep.into(),
     }
+}
+
+/// What the settings mean, in the plainest way: the probability of each id.
+pub fn probabilities(logits: &[f64], settings: &SlotSettings) -> Vec<f64> {
+    let most = logits.iter().fold(f64::NEG_INFINITY, |most, logit| most.max(*logit));
+    let weight = |logit: f64| ((logit - most) / settings.temperature).exp();
+    let mut order = logits.to_vec();
+    order.sort_by(|a, b| b.total_cmp(a));
+    let mut least = f64::NEG_INFINITY;
+    if settings.top_k > 0 {
+        least = order.get(settings.top_k as usize - 1).copied().unwrap_or(least);
+        order.retain(|logit| *logit >= least);
+    }
+    if settings.top_p < 1.0 {
+        let enough = settings.top_p * order.iter().map(|logit| weight(*logit)).sum::<f64>();
+        let mut sum = 0.0;
+        least = *order
+            .iter()
+            .find(|logit| {
+                sum += weight(**logit);
+                sum >= enough
+            })
+            .unwrap();
+    }
+    let kept = |logit: f64| {
+        let weight = weight(logit);
+        if logit >= least && weight >= settings.min_p {
+            weight
+        } else {
+            0.0
+        }
+    };
+    let total: f64 = logits.iter().map(|logit| kept(*logit)).sum();
+    logits.iter().map(|logit| kept(*logit) / total).collect()
 }
