@@ -26,9 +26,11 @@ class Work:
         self.ours, self.name, self.peer, self.packages, self.needs, self.by = ours, name, peer, packages, needs, by
 
 
-def pipeline_settings(*more):
+def pipeline_settings(evaluate, steps, *more):
+    """An evaluation before the first step and after the last, or none."""
+    start, every = ("true", steps) if evaluate else ("false", "100000")
     arguments = []
-    for setting in ("nodes.evaluator.at_start=false", "nodes.evaluator.every_steps=100000", *more):
+    for setting in (f"nodes.evaluator.at_start={start}", f"nodes.evaluator.every_steps={every}", *more):
         arguments += ["--set", setting]
     return arguments
 
@@ -60,8 +62,10 @@ def works(wanted):
 
     def step(file, task, folder, steps, sizes=(), peer=()):
         steps = str(wanted.steps or steps)
-        return Work(["bench", "step", str(PROJECT / "pipelines" / file), "--steps", steps, *pipeline_settings(*sizes)], "step",
-                    ["trl_step.py", task, wanted.model, folder or "", "--steps", steps, *peer],
+        evaluate = ["--evaluate"] if wanted.evaluate and not small else []
+        return Work(["bench", "step", f"pipelines/{file}", "--steps", steps,
+                     *pipeline_settings(evaluate, steps, *sizes)], "step",
+                    ["trl_step.py", task, wanted.model, folder or "", "--steps", str(wanted.peer_steps or steps), *evaluate, *peer],
                     ("torch", "transformers", "trl", "datasets"), [folder], "seconds")
 
     few = ["nodes.buffer.prompts_per_step=8", "nodes.prompts.samples_per_prompt=4", "nodes.answers.sampling.max_new_tokens=64",
@@ -97,8 +101,8 @@ def run(command, variables):
     """The JSON that a command prints; what it says besides is shown."""
     print("$", " ".join(map(str, command)), file=sys.stderr, flush=True)
     start = time.perf_counter()
-    ended = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables,
-                           check=False)
+    # In the project's folder, so that pipelines have the same name wherever it lies.
+    ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=variables, cwd=PROJECT, check=False)
     took = time.perf_counter() - start
     if ended.returncode != 0:
         print(ended.stderr[-4000:], file=sys.stderr)
@@ -121,6 +125,10 @@ def ours(wanted, work, folder):
         rows = [json.loads(line) for line in metrics[-1].read_text().splitlines()]
         steps = [row for row in rows if row["step"] > 0]
         found["settings"]["rewards"] = [round(row["reward/mean"], 4) for row in steps]
+        found["settings"]["accuracy"] = [row["eval/accuracy"] for row in rows if "eval/accuracy" in row]
+        for place in ("host", "accelerator"):
+            peaks = [row[name] for row in rows if (name := f"memory/worker-0/{place}_peak_gib") in row]
+            found["settings"] |= {f"{place}_peak_gib": round(max(peaks), 3)} if peaks else {}
         whole = sum(row["time/step_s"] - row.get("time/eval_s", 0.0) for row in steps)
         found["measured"].append({"name": "all steps", "seconds": {"runs": 1, "median": whole, "min": whole, "max": whole}})
     return found
@@ -180,18 +188,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3, help="in a round, after one that is not measured")
     parser.add_argument("--steps", type=int, help="of works that are train steps")
+    parser.add_argument("--peer-steps", type=int, help="of peers, where that differs: medians of steps compare all the same")
+    parser.add_argument("--peer-rounds", type=int, help="with a peer; in later rounds rlpipe is alone")
+    parser.add_argument("--evaluate", action="store_true", help="greedy accuracy before the first step and after the last")
     parser.add_argument("--no-peers", action="store_true", help="rlpipe alone")
     parser.add_argument("--small", action="store_true", help="sizes that show that it works, and nothing else")
     parser.add_argument("--date", help="goes into the results")
     wanted = parser.parse_args()
-    wanted.model = os.path.abspath(wanted.model)
-    for name in ("gsm8k", "chain_sum"):
+    for name in ("model", "rlpipe", "gsm8k", "chain_sum"):
         setattr(wanted, name, getattr(wanted, name) and os.path.abspath(getattr(wanted, name)))
     all_works = works(wanted)
     names = wanted.work or list(all_works)
     unknown = [name for name in names if name not in all_works]
     if unknown:
         parser.error(f"there is no work {', '.join(unknown)}; there are {', '.join(all_works)}")
+    if os.sep in wanted.python:
+        wanted.python = os.path.abspath(wanted.python)
     if not os.access(wanted.rlpipe, os.X_OK):
         parser.error(f"{wanted.rlpipe} is not a program; `make build` makes it, and --rlpipe names another")
     target = pathlib.Path(wanted.name) if wanted.name.endswith(".json") else HERE / "results" / f"{wanted.name}.json"
@@ -210,8 +222,9 @@ def main():
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 mine = ours(wanted, work, folder)
-            lacking = missing(wanted, work.packages) if work.peer and not wanted.no_peers else []
-            if not work.peer or wanted.no_peers:
+            alone = not work.peer or wanted.no_peers or index >= (wanted.peer_rounds or wanted.rounds)
+            lacking = [] if alone else missing(wanted, work.packages)
+            if alone:
                 theirs = {}
             elif lacking:
                 theirs = {"missing": f"not installed: {', '.join(lacking)}"}

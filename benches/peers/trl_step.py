@@ -124,6 +124,8 @@ def main():
     settings = {"pipeline": wanted.task, "steps": recipe["steps"], "prompts": wanted.prompts, "samples": wanted.samples,
                 "new_tokens": recipe["new_tokens"], "micro": micro,
                 "rewards": [round(float(log["reward"]), 4) for log in logs], "accuracy": scores}
+    if device == "cuda":
+        settings["accelerator_peak_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 3)
     results = [measured("step", seconds[first:], seconds[0] if first else None, "tokens", tokens[first:]),
                measured("all steps", [all_s])]
     dtype = "bfloat16" if device == "cuda" else "float32"

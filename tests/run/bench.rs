@@ -179,6 +179,7 @@ fn a_step_is_taken_apart_and_its_run_is_kept_where_that_is_asked_for() {
     assert_eq!(measured[0]["seconds"]["runs"], 2);
     let kept = ["--work-dir", runs.to_str().unwrap()];
     let ended = bench(&place, &[&arguments[..], &kept].concat()).expect(0);
+    assert!(ended.output.contains("small.yaml, steps 3"), "{}", ended.output);
     let path = runs.join("small/0001/trace.json");
     assert!(ended.output.contains(&*path.to_string_lossy()), "{}", ended.output);
     let trace: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();

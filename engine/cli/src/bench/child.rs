@@ -34,8 +34,12 @@ fn options(pipeline: &PipelineArguments) -> Vec<String> {
         .collect()
 }
 
-/// The pipeline's arguments, as they could be typed again.
+/// The pipeline's arguments, as they could be typed again. Where its run is kept is no part of what was measured.
 pub fn shown(pipeline: &PipelineArguments) -> String {
+    let pipeline = &PipelineArguments {
+        work_dir: None,
+        ..pipeline.clone()
+    };
     let files = pipeline.files.iter().map(|file| file.display().to_string());
     let words = files
         .chain(options(pipeline))
