@@ -28,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const Logits from = logits_of(logits + row * vocabulary, vocabulary);
   const float inverse = inverse_temperature[row], heat = inverse * LOG2_E;
   Moments own = {LOWEST, 0, 0};
+  float less = -1e38f;  // heat * top, but finite
   for (int start = threadIdx.x; start < from.vectors; start += LOADS * blockDim.x) {
     uint4 raw[LOADS];
 #pragma unroll
@@ -38,10 +39,13 @@ extern "C" __global__ void __launch_bounds__(256)
       unpack(raw[a], values);
 #pragma unroll
       for (int i = 0; i < 8; ++i) highest = fmaxf(highest, values[i]);
-      if (highest > own.top) raise(own, highest, heat);
+      if (highest > own.top) {
+        raise(own, highest, heat);
+        less = fmaxf(highest * heat, -1e38f);
+      }
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const float exponent = (values[i] - own.top) * heat, e = power(exponent);
+        const float exponent = values[i] * heat - less, e = power(exponent);
         own.sum += e;
         own.dot += e * fmaxf(exponent, LOWEST);  // 0 times minus infinity is not a number
       }
