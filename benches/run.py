@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -204,6 +205,8 @@ def main():
         parser.error(f"there is no work {', '.join(unknown)}; there are {', '.join(all_works)}")
     if os.sep in wanted.python:
         wanted.python = os.path.abspath(wanted.python)
+    if shutil.which(wanted.python) is None:
+        parser.error(f"{wanted.python} is not a program; --python names the Python that has the peers' packages")
     if not os.access(wanted.rlpipe, os.X_OK):
         parser.error(f"{wanted.rlpipe} is not a program; `make build` makes it, and --rlpipe names another")
     target = pathlib.Path(wanted.name) if wanted.name.endswith(".json") else HERE / "results" / f"{wanted.name}.json"
