@@ -77,9 +77,9 @@ pub enum Activations {
     Auto,
     /// All that is read again: the fastest.
     Keep,
-    /// All but the gated part of each layer: about half the memory, and a tenth more time.
+    /// All but the gated part of each layer: about half the memory, and a sixth more time.
     RecomputeGated,
-    /// The input of each layer: the least memory, and a third more time.
+    /// The input of each layer: about a quarter of the memory, and a third more time.
     RecomputeLayers,
 }
 
