@@ -4,6 +4,36 @@ use serde_json::Value;
 
 use crate::init::byte_character;
 
+/// The bytes of all tokens, one after the other.
+#[derive(Debug)]
+pub(crate) struct Spelt {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Spelt {
+    /// Of the tokens 0 to `count - 1`.
+    pub fn new(count: usize, of: impl Fn(u32) -> Vec<u8>) -> Spelt {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(count));
+        for id in 0..count {
+            bytes.extend(of(id as u32));
+            ends.push(bytes.len());
+        }
+        Spelt { bytes, ends }
+    }
+
+    /// Those of one; nothing of an id that there is none of.
+    pub fn of(&self, id: u32) -> &[u8] {
+        let id = id as usize;
+        let start = id
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied()
+            .unwrap_or(0);
+        self.ends.get(id).map_or(&[], |&end| &self.bytes[start..end])
+    }
+}
+
 /// What a decoder does to the text of a token, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TokenBytes(Vec<Step>);
@@ -24,6 +54,11 @@ impl TokenBytes {
         let mut steps = Vec::new();
         read_steps(decoder, &mut steps)?;
         Some(TokenBytes(steps))
+    }
+
+    /// Whether a text is the bytes of its tokens, one after the other, and nothing is done to it as a whole.
+    pub fn are_all(&self) -> bool {
+        self.0 == [Step::ByteLevel]
     }
 
     /// The bytes of a token with this text.

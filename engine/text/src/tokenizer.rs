@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 use tokenizers::models::ModelWrapper;
 
 use crate::added;
-use crate::bytes::TokenBytes;
+use crate::bytes::{Spelt, TokenBytes};
 use crate::folder::{Folder, malformed};
 use crate::template::ChatTemplate;
 use crate::{Chat, ChatTemplateChoice, TextError};
@@ -27,6 +27,7 @@ pub struct Tokenizer {
     unknown_id: Option<u32>,
     vocabulary_size: usize,
     token_bytes: Option<TokenBytes>,
+    spelt: OnceLock<Spelt>,
     fingerprint: String,
     /// Characters that were seen to have tokens.
     represented: RwLock<HashSet<char>>,
@@ -110,6 +111,7 @@ impl Tokenizer {
             token_bytes: tokenizer
                 .get_decoder()
                 .and_then(|decoder| TokenBytes::read(&serde_json::to_value(decoder).ok()?)),
+            spelt: OnceLock::new(),
             represented: RwLock::default(),
             fingerprint: fingerprint(&files, choice, &stop_ids, eos_id, pad_id),
             stop_ids,
@@ -138,11 +140,16 @@ impl Tokenizer {
     /// As [`encode`](Self::encode), but an error names the first character that has no token: one that becomes the
     /// unknown token, or one that the tokenizer drops. Whitespace counts only if it becomes the unknown token.
     pub fn encode_lossless(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let characters: Vec<char> = text.chars().collect();
+        let ids = self.encode(text)?;
+        if !ids.iter().any(|id| Some(*id) == self.unknown_id) && self.first_dropped(&characters)?.is_none() {
+            return Ok(ids);
+        }
+        // Offsets take as long as all the rest.
         let encoding = self
             .tokenizer
             .encode_char_offsets(text, false)
             .map_err(|error| self.cannot("encode", text, &error))?;
-        let characters: Vec<char> = text.chars().collect();
         let unknown = encoding
             .get_ids()
             .iter()
@@ -157,7 +164,7 @@ impl Tokenizer {
             None => self.first_dropped(&characters)?,
         };
         match lost {
-            None => Ok(encoding.get_ids().to_vec()),
+            None => Ok(ids),
             Some(index) => Err(TextError::Unrepresentable {
                 folder: self.folder.clone(),
                 character: characters[index],
@@ -199,6 +206,10 @@ impl Tokenizer {
 
     /// The text of `ids` without special tokens and without the last `without_bytes` bytes that they stand for.
     pub fn decode_start(&self, ids: &[u32], without_bytes: usize) -> Result<String, TextError> {
+        if let Some(spelt) = self.spelt() {
+            let bytes: Vec<u8> = ids.iter().flat_map(|&id| spelt.of(id)).copied().collect();
+            return Ok(String::from_utf8_lossy(&bytes[..bytes.len().saturating_sub(without_bytes)]).into_owned());
+        }
         let whole = self.decode(ids, true)?;
         if without_bytes == 0 {
             return Ok(whole);
@@ -227,6 +238,13 @@ impl Tokenizer {
         let token = self.tokenizer.id_to_token(id);
         let token = token.filter(|token| !self.tokenizer.get_added_vocabulary().is_special_token(token));
         Some(token.map(|token| bytes.of(&token)).unwrap_or_default())
+    }
+
+    /// Where a text is the bytes of its tokens: those bytes. The library takes as long to decode as to encode.
+    fn spelt(&self) -> Option<&Spelt> {
+        let are_all = self.token_bytes.as_ref().is_some_and(TokenBytes::are_all);
+        let of = |id| self.token_bytes(id).unwrap_or_default();
+        are_all.then(|| self.spelt.get_or_init(|| Spelt::new(self.vocabulary_size, of)))
     }
 
     /// The conversation as the model's chat template writes it.

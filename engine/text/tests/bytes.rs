@@ -196,6 +196,7 @@ proptest! {
         for tokenizer in [byte_level(), byte_fallback(), metaspace()] {
             let ids = drawn(&tokenizer, &picks);
             let (bytes, decoded) = (bytes(&tokenizer, &ids), tokenizer.decode(&ids, true).unwrap());
+            prop_assert_eq!(&tokenizer.decode_start(&ids, 0).unwrap(), &decoded);
             // What is no UTF-8 is shown differently by different decoders.
             if let Ok(text) = String::from_utf8(bytes) {
                 let left_out = text.len() - decoded.len();

@@ -2,8 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use rlpipe_core::data::{AdamW, Sequence};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use rlpipe_core::data::{AdamW, Loss, PackMemory, Sequence, SequenceSums};
 use rlpipe_core::kind::{Choice, LearningRate, NonNegative, OpenFraction, Positive};
+use rlpipe_core::services::{Learner, ServiceError, Weights};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -181,43 +183,213 @@ impl LrSchedule {
 /// The name of the schedule and its settings, as it stands in a config.
 pub type Schedule = Choice<LrSchedule>;
 
-/// Which sequences go together: in order, as many as fit. A longer sequence is alone.
-pub fn pack(sequences: &[Sequence], max_tokens: usize) -> Vec<std::ops::Range<usize>> {
-    let mut packs = Vec::new();
-    let (mut start, mut tokens) = (0, 0);
-    for (index, sequence) in sequences.iter().enumerate() {
-        if index > start && tokens + sequence.ids.len() > max_tokens {
-            packs.push(start..index);
-            (start, tokens) = (index, 0);
-        }
-        tokens += sequence.ids.len();
+/// Sequences that go through the model together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pack {
+    /// What goes through.
+    pub sequences: Vec<Sequence>,
+    /// Where each of them was among all.
+    pub places: Vec<usize>,
+}
+
+/// As few packs of at most `max_tokens` as first-fit decreasing finds, or fewer, of about equal cost. A longer sequence is
+/// alone. What is computed depends on this by rounding only.
+pub fn packs(sequences: Vec<Sequence>, max_tokens: usize) -> Vec<Pack> {
+    let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
+    let mut sequences: Vec<Option<Sequence>> = sequences.into_iter().map(Some).collect();
+    let take = |places: Vec<usize>| Pack {
+        sequences: places.iter().filter_map(|&place| sequences[place].take()).collect(),
+        places,
+    };
+    balanced(&lengths, max_tokens).into_iter().map(take).collect()
+}
+
+/// What came back of each pack, in the order that the sequences had before.
+pub fn unpacked<T>(packs: &[Pack], answers: Vec<Vec<T>>) -> Vec<T> {
+    let places = packs.iter().flat_map(|pack| pack.places.iter().copied());
+    let mut answers: Vec<(usize, T)> = places.zip(answers.into_iter().flatten()).collect();
+    answers.sort_by_key(|(place, _)| *place);
+    answers.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// Packs that are with the learner at a time: one is computed, and the next is on its way meanwhile.
+const ON_THE_WAY: usize = 2;
+
+/// Log-probs of each sequence of each pack.
+pub async fn logprobs(
+    learner: &dyn Learner,
+    weights: Weights,
+    packs: &[Pack],
+    chunk_tokens: u32,
+) -> Result<Vec<Vec<Vec<f32>>>, ServiceError> {
+    // A list, since the compiler cannot see that a lazy one may cross threads.
+    let asked: Vec<_> = packs
+        .iter()
+        .map(|pack| learner.logprobs(weights, &pack.sequences, chunk_tokens))
+        .collect();
+    stream::iter(asked).buffered(ON_THE_WAY).try_collect().await
+}
+
+/// Adds the gradients of all packs, in order, and returns the sums of each sequence of each.
+pub async fn train(
+    learner: &dyn Learner,
+    packs: &[Pack],
+    loss: &Loss,
+    denominator: f64,
+    memory: PackMemory,
+) -> Result<Vec<Vec<SequenceSums>>, ServiceError> {
+    // A list, since the compiler cannot see that a lazy one may cross threads.
+    let asked: Vec<_> = packs
+        .iter()
+        .map(|pack| learner.train_pack(&pack.sequences, loss, denominator, memory))
+        .collect();
+    stream::iter(asked).buffered(ON_THE_WAY).try_collect().await
+}
+
+/// A token's products cost as much as its attention to so many others: 12 times the hidden size of a usual layer, here that of
+/// a model with 1024.
+const WIDTH: u64 = 12 * 1024;
+
+/// Of a pass over a sequence: products with every token, and attention of every token to those before it.
+fn cost(length: usize) -> u64 {
+    let length = length as u64;
+    length.saturating_mul(WIDTH + length / 2)
+}
+
+#[derive(Default)]
+struct Bin {
+    places: Vec<usize>,
+    tokens: usize,
+    cost: u64,
+}
+
+impl Bin {
+    fn has_room(&self, length: usize, max_tokens: usize) -> bool {
+        self.places.is_empty() || self.tokens + length <= max_tokens
     }
-    if start < sequences.len() {
-        packs.push(start..sequences.len());
+
+    fn put(&mut self, place: usize, length: usize) {
+        self.places.push(place);
+        self.tokens += length;
+        self.cost = self.cost.saturating_add(cost(length));
     }
+}
+
+/// Which sequences go together, each pack in ascending order, packs in the order of their first.
+///
+/// The longest first, each into the cheapest pack with room (Graham 1969, "Bounds on multiprocessing timing anomalies":
+/// longest processing time first), with as few packs as there can be; with one more where that leaves one over; in the end
+/// as first-fit decreasing has them.
+fn balanced(lengths: &[usize], max_tokens: usize) -> Vec<Vec<usize>> {
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    order.sort_by_key(|&place| std::cmp::Reverse(lengths[place]));
+    let first_fit = fill(&order, lengths, 0, |bins, length| {
+        bins.iter().position(|bin| bin.has_room(length, max_tokens))
+    });
+    let most = first_fit.len();
+    let (alone, rest): (Vec<usize>, Vec<usize>) = lengths.iter().partition(|length| **length > max_tokens);
+    let least = alone.len() + rest.iter().sum::<usize>().div_ceil(max_tokens.max(1));
+    let cheapest = |bins: &[Bin], length: usize| {
+        let fits = bins
+            .iter()
+            .enumerate()
+            .filter(|(_, bin)| bin.has_room(length, max_tokens));
+        fits.min_by_key(|(_, bin)| bin.cost).map(|(index, _)| index)
+    };
+    let mut counts = (least..=most).map(|count| (count, fill(&order, lengths, count, cheapest)));
+    let even = counts.find_map(|(count, bins)| (bins.len() == count).then_some(bins));
+    let mut packs: Vec<Vec<usize>> = even.unwrap_or(first_fit).into_iter().map(|bin| bin.places).collect();
+    packs.retain(|places| !places.is_empty());
+    packs.iter_mut().for_each(|places| places.sort_unstable());
+    packs.sort_unstable();
     packs
+}
+
+/// Puts each sequence where `choose` says, into a new pack where it says nowhere; begins with `count` empty ones.
+fn fill(order: &[usize], lengths: &[usize], count: usize, choose: impl Fn(&[Bin], usize) -> Option<usize>) -> Vec<Bin> {
+    let mut bins: Vec<Bin> = (0..count).map(|_| Bin::default()).collect();
+    for &place in order {
+        let index = choose(&bins, lengths[place]).unwrap_or_else(|| {
+            bins.push(Bin::default());
+            bins.len() - 1
+        });
+        bins[index].put(place, lengths[place]);
+    }
+    bins
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn lengths(lengths: &[usize]) -> Vec<Sequence> {
-        lengths
-            .iter()
-            .map(|&length| Sequence {
-                ids: vec![0; length],
-                ..Sequence::default()
-            })
-            .collect()
+    fn sequences(lengths: &[usize]) -> Vec<Sequence> {
+        let of = |(place, &length): (usize, &usize)| Sequence {
+            ids: vec![place as u32; length],
+            ..Sequence::default()
+        };
+        lengths.iter().enumerate().map(of).collect()
     }
 
     #[test]
-    fn packs_are_as_in_xtuner() {
-        assert_eq!(pack(&lengths(&[5, 4, 3, 6, 2]), 10), [0..2, 2..4, 4..5]);
-        assert_eq!(pack(&lengths(&[4, 4, 4]), 8), [0..2, 2..3]);
-        assert_eq!(pack(&lengths(&[9, 1]), 8), [0..1, 1..2]);
-        assert!(pack(&[], 8).is_empty());
+    fn packs_are_few_and_even_by_hand() {
+        // The cheapest pack first leaves no room for the last 2; first-fit decreasing has it.
+        assert_eq!(balanced(&[5, 4, 3, 6, 2], 10), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(balanced(&[4, 4, 4], 8), [vec![0, 2], vec![1]]);
+        assert_eq!(balanced(&[9, 1], 8), [vec![0], vec![1]]);
+        assert_eq!(balanced(&[1; 6], 4), [vec![0, 2, 4], vec![1, 3, 5]]);
+        assert_eq!(balanced(&[3, 3, 2, 2, 2], 6), [vec![0, 1], vec![2, 3, 4]]);
+        assert_eq!(balanced(&[25, 3, 3, 3], 10), [vec![0], vec![1, 2, 3]]);
+        assert!(balanced(&[], 8).is_empty());
+    }
+
+    #[test]
+    fn what_comes_back_is_put_in_order() {
+        let packs = packs(sequences(&[2, 7, 3, 5, 1]), 8);
+        let answers = packs
+            .iter()
+            .map(|pack| pack.sequences.iter().map(|sequence| sequence.ids[0]).collect())
+            .collect();
+        assert!(packs.len() > 1);
+        assert_eq!(unpacked::<u32>(&packs, answers), [0, 1, 2, 3, 4]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_sequence_is_in_one_pack_that_is_not_too_large(
+            lengths in proptest::collection::vec(1_usize..700, 0..200),
+            max_tokens in 1_usize..2000,
+        ) {
+            let packs = balanced(&lengths, max_tokens);
+            let mut places: Vec<usize> = packs.iter().flatten().copied().collect();
+            places.sort_unstable();
+            proptest::prop_assert_eq!(places, (0..lengths.len()).collect::<Vec<_>>());
+            let tokens = |pack: &Vec<usize>| pack.iter().map(|place| lengths[*place]).sum::<usize>();
+            for pack in &packs {
+                proptest::prop_assert!(!pack.is_empty() && (pack.len() == 1 || tokens(pack) <= max_tokens));
+            }
+            // Two packs that fit into one would have been one.
+            let mut all: Vec<usize> = packs.iter().map(tokens).collect();
+            all.sort_unstable();
+            if let [first, second, ..] = all.as_slice() {
+                proptest::prop_assert!(first + second > max_tokens);
+            }
+        }
+
+        /// With sequences of at most a sixteenth of a pack: Graham's bound is the mean and one sequence, where there is room
+        /// for evenness; packs that are full to the last token have a mean as high.
+        #[test]
+        fn the_dearest_pack_is_near_the_mean(
+            lengths in proptest::collection::vec(64_usize..=1024, 1..400),
+        ) {
+            let packs = balanced(&lengths, 16 * 1024);
+            let costs: Vec<u64> = packs
+                .iter()
+                .map(|pack| pack.iter().map(|place| cost(lengths[*place])).sum())
+                .collect();
+            let mean = costs.iter().sum::<u64>() as f64 / costs.len() as f64;
+            let largest = costs.iter().max().map_or(0.0, |cost| *cost as f64);
+            proptest::prop_assert!(largest <= mean * 1.07 + cost(1024) as f64, "{} of {mean}", largest);
+        }
     }
 
     fn near(left: f64, right: f64) {

@@ -9,7 +9,7 @@ use rlpipe_core::kind::{
 };
 use rlpipe_core::services::{ServiceError, Services};
 
-use super::path::Path;
+use super::path::{Ahead, Path};
 use crate::compile::REFILL_WITHOUT_FILTER;
 use crate::plan::{Plan, PlannedNode};
 
@@ -228,6 +228,7 @@ impl<'a> Built<'a> {
             pool: self.pools.get(engine).cloned().flatten(),
             max_refill: max_refill.unwrap_or(REFILL_WITHOUT_FILTER),
             fill,
+            ahead: Ahead::default(),
         })
     }
 

@@ -10,8 +10,10 @@ mod path;
 mod pools;
 mod produce;
 mod report;
+mod rollouts;
 mod run;
 mod state;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -21,5 +23,6 @@ pub use error::RunFailure;
 pub use event::{Event, Phase, Reporter};
 pub(crate) use path::mark as mark_dropped;
 pub(crate) use report::metrics_of;
-pub use run::{Ended, Run, Setup, Stop};
+pub use run::{Ended, Run, Setup};
 pub use state::{BusyTime, State, WorkerState};
+pub use stop::Stop;

@@ -1,11 +1,14 @@
 //! The way of one group: drawn, answered, judged, filtered.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rlpipe_core::data::{DropReason, Group, Status, Verdict};
-use rlpipe_core::kind::{AgentLoop, GroupStage, GroupTask, Source};
+use rlpipe_core::data::{DropReason, Group, Row, Status, Verdict};
+use rlpipe_core::kind::{AgentLoop, GroupStage, GroupTask, Source, StageError};
 use rlpipe_core::services::Context;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::error::RunFailure;
 use super::event::Reporter;
@@ -30,7 +33,16 @@ pub struct Path {
     pub max_refill: u32,
     /// Whether groups that were kept back complete a step when those are used up.
     pub fill: bool,
+    /// Rows that are made before they are drawn.
+    pub ahead: Ahead,
 }
+
+/// Rows by position, being made on another thread.
+#[derive(Default)]
+pub struct Ahead(Mutex<Option<JoinHandle<Rows>>>);
+
+/// Rows by position.
+pub type Rows = BTreeMap<u64, Result<Arc<Row>, StageError>>;
 
 /// What became of a group, and how long judges took over it.
 pub struct Traveled {
@@ -70,7 +82,7 @@ impl Surroundings {
     }
 
     /// A stage's failure, as the run's.
-    pub fn failed(&self, node: &str, error: rlpipe_core::kind::StageError) -> RunFailure {
+    pub fn failed(&self, node: &str, error: StageError) -> RunFailure {
         RunFailure::Stage {
             node: node.to_owned(),
             step: self.context.step,
@@ -80,9 +92,32 @@ impl Surroundings {
 }
 
 impl Path {
-    /// Takes the row at `position` all the way.
-    pub async fn travel(&self, position: u64, surroundings: &Surroundings) -> Result<Traveled, RunFailure> {
-        let row = self.source.row(position);
+    /// Begins to make the rows at these positions, which are drawn next: reading and tokenizing them then takes no time, and
+    /// the engine gets all prompts at once.
+    pub fn prepare(&self, positions: Range<u64>) {
+        let source = self.source.clone();
+        let rows = move || positions.map(|position| (position, source.row(position))).collect();
+        *self.ahead.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(spawn_blocking(rows));
+    }
+
+    /// What was prepared last, once.
+    pub async fn prepared(&self) -> Rows {
+        let task = self.ahead.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match task {
+            // A row that could not be made ahead is made, and fails, where it is drawn.
+            Some(task) => task.await.unwrap_or_default(),
+            None => Rows::new(),
+        }
+    }
+
+    /// Takes the row at `position`, which may have been made ahead, all the way.
+    pub async fn travel(
+        &self,
+        position: u64,
+        row: Option<Result<Arc<Row>, StageError>>,
+        surroundings: &Surroundings,
+    ) -> Result<Traveled, RunFailure> {
+        let row = row.unwrap_or_else(|| self.source.row(position));
         let task = GroupTask {
             id: position,
             sampler: self.sampler.clone(),

@@ -1,6 +1,7 @@
 //! Fills a step, and goes once over an evaluation's prompts.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::try_join_all;
@@ -97,15 +98,7 @@ pub async fn produce(
         }
         produced.refills = round;
         round += 1;
-        let mut draws = Vec::new();
-        for (input, count) in wanted.into_iter().enumerate() {
-            let path = &graph.paths[input];
-            let position = positions.entry(path.sampler.to_string()).or_insert(0);
-            for _ in 0..count {
-                draws.push((input, path, *position));
-                *position += 1;
-            }
-        }
+        let draws = draws(graph, &wanted, positions);
         for (input, traveled) in travel(draws, surroundings).await? {
             produced.judge_s += traveled.judge_s;
             produced.tokens += tokens(&traveled.verdict);
@@ -115,6 +108,34 @@ pub async fn produce(
             }
         }
     }
+}
+
+/// The next positions of each path, `wanted` of each.
+fn draws<'a>(
+    graph: &'a Graph,
+    wanted: &[usize],
+    positions: &mut BTreeMap<String, u64>,
+) -> Vec<(usize, &'a Path, Range<u64>)> {
+    let draw = |(input, (path, count)): (usize, (&'a Path, &usize))| {
+        let position = positions.entry(path.sampler.to_string()).or_insert(0);
+        let start = *position;
+        *position += *count as u64;
+        (input, path, start..*position)
+    };
+    graph.paths.iter().zip(wanted).enumerate().map(draw).collect()
+}
+
+/// Begins to make the rows of the next step, as far as it is known what is drawn for it.
+pub fn prepare(graph: &Graph, positions: &BTreeMap<String, u64>) {
+    let wanted = graph.buffer.wanted(&graph.inputs);
+    for (_, path, range) in draws(graph, &wanted, &mut positions.clone()) {
+        path.prepare(range);
+    }
+}
+
+/// Begins to make the rows of an evaluation.
+pub fn prepare_evaluation(evaluation: &Evaluation) {
+    evaluation.path.prepare(0..prompts(evaluation));
 }
 
 /// Completes a step with groups that a filter kept back, the last first; whether there were enough.
@@ -145,14 +166,19 @@ fn fill(
 
 /// All draws at once; in the order of the draws.
 async fn travel(
-    draws: Vec<(usize, &Path, u64)>,
+    draws: Vec<(usize, &Path, Range<u64>)>,
     surroundings: &Surroundings,
 ) -> Result<Vec<(usize, Traveled)>, RunFailure> {
-    let total = draws.len() as u64;
+    let mut drawn = Vec::new();
+    for (input, path, range) in draws {
+        let mut rows = path.prepared().await;
+        drawn.extend(range.map(|position| (input, path, position, rows.remove(&position))));
+    }
+    let total = drawn.len() as u64;
     let done = AtomicU64::new(0);
     let done = &done;
-    try_join_all(draws.into_iter().map(|(input, path, position)| async move {
-        let traveled = path.travel(position, surroundings).await?;
+    try_join_all(drawn.into_iter().map(|(input, path, position, row)| async move {
+        let traveled = path.travel(position, row, surroundings).await?;
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         surroundings.reporter.progress(&path.loop_name, "groups", done, total);
         Ok((input, traveled))
@@ -165,11 +191,14 @@ fn tokens(verdict: &Verdict) -> usize {
     group.rollouts.iter().map(|rollout| rollout.response_ids.len()).sum()
 }
 
+fn prompts(evaluation: &Evaluation) -> u64 {
+    let rows = evaluation.path.source.rows();
+    evaluation.limit.map_or(rows, |limit| limit.min(rows))
+}
+
 /// One pass over an evaluation's prompts, never wrapping: the groups, how many failed, and the tokens generated.
 pub async fn evaluate(evaluation: &Evaluation, surroundings: &Surroundings) -> Result<(Vec<Group>, usize), RunFailure> {
-    let rows = evaluation.path.source.rows();
-    let count = evaluation.limit.map_or(rows, |limit| limit.min(rows));
-    let draws = (0..count).map(|position| (0, &evaluation.path, position)).collect();
+    let draws = vec![(0, &evaluation.path, 0..prompts(evaluation))];
     let (mut groups, mut failed) = (Vec::new(), 0);
     for (_, traveled) in travel(draws, surroundings).await? {
         match traveled.verdict {

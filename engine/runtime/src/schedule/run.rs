@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rlpipe_core::data::{ExportDtype, Group, Metrics, Seed};
@@ -16,34 +15,18 @@ use super::event::{Event, Phase, Reporter};
 use super::graph::{Graph, Lessons, build};
 use super::path::Surroundings;
 use super::pools::{Mode, Pools};
-use super::produce::{Produced, evaluate, produce};
+use super::produce::{Produced, evaluate, prepare, prepare_evaluation, produce};
 use super::report;
+use super::rollouts::Rollouts;
 use super::state::{BusyTime, State, WorkerState};
+use super::stop::Stop;
 use super::times::Times;
 use super::waits::Waits;
 use crate::plan::Plan;
-use crate::run::{
-    Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, copy_texts, name_dtype, write_rollouts,
-};
+use crate::run::{Checkpoint, EventFile, Identity, MetricsFile, Purpose, RunFolder, TraceFile, copy_texts, name_dtype};
 
 /// Rewards of more data sources are not shown one by one.
 const MOST_SOURCES: usize = 64;
-
-/// Asks a run to stop after the step it is in.
-#[derive(Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Asks.
-    pub fn ask(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether someone asked.
-    pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
-}
 
 /// What a run is made of.
 pub struct Setup {
@@ -95,6 +78,7 @@ pub struct Run {
     phases: BTreeMap<&'static str, Range<Instant>>,
     /// Whether rewards are shown by `data_source`.
     by_source: bool,
+    rollouts: Rollouts,
 }
 
 impl Run {
@@ -157,6 +141,7 @@ impl Run {
                 positions,
                 phases: BTreeMap::new(),
                 by_source,
+                rollouts: Rollouts::default(),
             },
             step,
         ))
@@ -165,7 +150,7 @@ impl Run {
     /// Goes on after `step`. `fresh`: nothing was done yet, not even what comes before the first step.
     pub async fn go(mut self, mut step: u64, fresh: bool) -> Result<Ended, RunFailure> {
         let watchdog = tokio::spawn(self.surroundings.waits.clone().watch(self.setup.reporter.clone()));
-        let result = async {
+        let result: Result<Ended, RunFailure> = async {
             if fresh {
                 if self.setup.stop.is_asked() {
                     return Ok(Ended::Stopped { step });
@@ -191,7 +176,10 @@ impl Run {
         }
         .await;
         watchdog.abort();
-        result
+        let written = self.rollouts.finish().await;
+        let ended = result?;
+        written?;
+        Ok(ended)
     }
 
     /// What comes before the first train step: warm-up, a fresh optimizer, the first sync, evaluations at the start.
@@ -241,6 +229,15 @@ impl Run {
         self.surroundings.context.step = step;
         let mut metrics = Metrics::default();
         let produced = self.produce(step, &mut metrics).await?;
+        if step < self.total {
+            prepare(&self.graph, &self.positions);
+        }
+        let due = self
+            .graph
+            .evaluations
+            .iter()
+            .filter(|one| self.is_due(&one.evaluator.name, step));
+        due.for_each(prepare_evaluation);
         self.train(step, produced, &mut metrics).await?;
         if self.is_due("run.hf_export", step) {
             self.export(step).await?;
@@ -331,8 +328,11 @@ impl Run {
         let mut groups: Vec<Group> = batch.groups;
         groups.extend(dropped.into_iter().map(|(group, _)| group));
         let span = self.pools.span("rollouts", "write", step);
-        write_rollouts(&self.setup.folder.rollouts(Purpose::Train), step, None, &groups)?;
-        metrics.set("time/write_s", span.seconds());
+        let folder = self.setup.folder.rollouts(Purpose::Train);
+        metrics.set(
+            "time/write_s",
+            self.rollouts.begin(folder, step, None, groups, span).await?,
+        );
         Ok(())
     }
 
@@ -405,7 +405,8 @@ impl Run {
 
     async fn evaluate(&mut self, step: u64, metrics: &mut Metrics) -> Result<(), RunFailure> {
         let several = self.graph.evaluations.len() > 1;
-        for evaluation in &self.graph.evaluations {
+        for index in 0..self.graph.evaluations.len() {
+            let evaluation = &self.graph.evaluations[index];
             let name = &evaluation.evaluator.name;
             if !self.is_due(name, step) {
                 continue;
@@ -426,9 +427,10 @@ impl Run {
             }
             metrics.add("time/eval_s", turn.seconds());
             drop(turn);
-            let node = several.then_some(&**name);
-            let _span = self.pools.span("rollouts", "write", step);
-            write_rollouts(&self.setup.folder.rollouts(Purpose::Eval), step, node, &groups)?;
+            let node = several.then(|| name.to_string());
+            let span = self.pools.span("rollouts", "write", step);
+            let folder = self.setup.folder.rollouts(Purpose::Eval);
+            self.rollouts.begin(folder, step, node, groups, span).await?;
         }
         Ok(())
     }
@@ -450,6 +452,7 @@ impl Run {
             return Ok(());
         }
         self.phase(step, Phase::Checkpoint);
+        self.rollouts.finish().await?;
         self.metrics.sync()?;
         self.events.sync()?;
         let trainer = &self.graph.trainer;

@@ -12,7 +12,7 @@ use rlpipe_core::services::{Context, Learner, ServiceError, Services, Weights};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::learning::{default_chunk, default_pack, pack};
+use crate::learning::{default_chunk, default_pack, logprobs, packs, unpacked};
 use crate::trainer::sequence;
 
 /// Adds log-probs under a frozen copy of the model.
@@ -80,13 +80,10 @@ impl BatchStage for Reference {
             .iter()
             .flat_map(|group| group.rollouts.iter().map(|rollout| sequence(group, rollout)))
             .collect();
-        let mut logprobs = Vec::with_capacity(sequences.len());
-        for range in pack(&sequences, self.max_tokens_per_pack) {
-            let part = &sequences[range];
-            logprobs.extend(self.learner.logprobs(Weights::Frozen, part, self.chunk_tokens).await?);
-        }
+        let packs = packs(sequences, self.max_tokens_per_pack);
+        let answers = logprobs(&*self.learner, Weights::Frozen, &packs, self.chunk_tokens).await?;
         let rollouts = batch.groups.iter_mut().flat_map(|group| &mut group.rollouts);
-        for (rollout, logprobs) in rollouts.zip(logprobs) {
+        for (rollout, logprobs) in rollouts.zip(unpacked(&packs, answers)) {
             rollout.reference_logprobs = Some(logprobs);
         }
         Ok((batch, Metrics::default()))

@@ -15,7 +15,9 @@ use rlpipe_core::services::{Context, Learner, ServiceError, Services};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::learning::{LrSchedule, Optimizer, Schedule, default_chunk, default_max_grad_norm, default_pack, pack};
+use crate::learning::{
+    LrSchedule, Optimizer, Schedule, default_chunk, default_max_grad_norm, default_pack, packs, train, unpacked,
+};
 
 /// Learns from examples before the first train step.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -144,15 +146,9 @@ impl WarmUp for SftTrainer {
                     sequences.len()
                 )));
             }
-            let mut loss = 0.0;
-            for range in pack(&sequences, self.max_tokens_per_pack) {
-                let part = &sequences[range];
-                let sums = self
-                    .learner
-                    .train_pack(part, &Loss::CrossEntropy, tokens as f64, self.memory)
-                    .await?;
-                loss += sums.iter().map(|sums| sums.loss).sum::<f64>();
-            }
+            let packs = packs(sequences, self.max_tokens_per_pack);
+            let sums = train(&*self.learner, &packs, &Loss::CrossEntropy, tokens as f64, self.memory).await?;
+            let loss: f64 = unpacked(&packs, sums).iter().map(|sums| sums.loss).sum();
             let learning_rate = self.lr_schedule.rate(self.peak_lr, batch + 1, total);
             skipped += f64::from(u8::from(self.learner.optimizer_step(learning_rate).await?.skipped));
             losses.push(loss / tokens.max(1) as f64);

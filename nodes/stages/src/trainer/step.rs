@@ -12,7 +12,7 @@ use rlpipe_core::services::{Context, Learner, Weights};
 use serde_json::{Value, json};
 
 use super::config::OldLogprobs;
-use crate::learning::{LrSchedule, pack};
+use crate::learning::{LrSchedule, Pack, logprobs, packs, train, unpacked};
 
 /// A mean difference of engine's and trainer's log-probs above this is told.
 const PARITY: f64 = 0.01;
@@ -70,14 +70,14 @@ impl Trainer for TrainStep {
     async fn train(&mut self, batch: &Batch, context: &Context) -> Result<Metrics, StageError> {
         let learning_rate = self.lr_schedule.rate(self.peak_lr, context.step, context.total_steps);
         let share = batch.groups.len().div_ceil(self.optimizer_steps).max(1);
-        let mut shares: Vec<Vec<Sequence>> = batch
+        let mut shares: Vec<Vec<Pack>> = batch
             .groups
             .chunks(share)
-            .map(|groups| groups.iter().flat_map(sequences).collect())
+            .map(|groups| packs(groups.iter().flat_map(sequences).collect(), self.max_tokens_per_pack))
             .collect();
         match self.old_logprobs {
             OldLogprobs::Rollout => {
-                for sequence in shares.iter_mut().flatten() {
+                for sequence in shares.iter_mut().flatten().flat_map(|pack| &mut pack.sequences) {
                     sequence.old_logprobs.clone_from(&sequence.rollout_logprobs);
                 }
             }
@@ -160,33 +160,25 @@ fn sequences(group: &Group) -> impl Iterator<Item = Sequence> + '_ {
 }
 
 impl TrainStep {
-    async fn recompute(&self, sequences: &mut [Sequence]) -> Result<(), StageError> {
-        for range in pack(sequences, self.max_tokens_per_pack) {
-            let part = &sequences[range.clone()];
-            let logprobs = self
-                .learner
-                .logprobs(Weights::Current, part, self.memory.chunk_tokens)
-                .await?;
-            for (sequence, logprobs) in sequences[range].iter_mut().zip(logprobs) {
+    async fn recompute(&self, packs: &mut [Pack]) -> Result<(), StageError> {
+        let logprobs = logprobs(&*self.learner, Weights::Current, packs, self.memory.chunk_tokens).await?;
+        for (pack, logprobs) in packs.iter_mut().zip(logprobs) {
+            for (sequence, logprobs) in pack.sequences.iter_mut().zip(logprobs) {
                 sequence.old_logprobs = logprobs;
             }
         }
         Ok(())
     }
 
-    async fn optimizer_step(
-        &self,
-        sequences: &[Sequence],
-        learning_rate: f64,
-        tally: &mut Tally,
-    ) -> Result<(), StageError> {
-        let tokens: usize = sequences.iter().map(Sequence::trained_tokens).sum();
+    async fn optimizer_step(&self, packs: &[Pack], learning_rate: f64, tally: &mut Tally) -> Result<(), StageError> {
+        let sequences = || packs.iter().flat_map(|pack| &pack.sequences);
+        let tokens: usize = sequences().map(Sequence::trained_tokens).sum();
         if tokens == 0 {
-            if let Some(masked) = sequences.iter().find(|sequence| !sequence.mask.is_empty()) {
+            if let Some(masked) = sequences().find(|sequence| !sequence.mask.is_empty()) {
                 return Err(StageError(format!(
                     "nothing can be learnt: the masks of all {} responses of an optimizer step leave out every token, {} of \
                      the first alone; correct what sets them",
-                    sequences.len(),
+                    sequences().count(),
                     masked.mask.len()
                 )));
             }
@@ -194,16 +186,10 @@ impl TrainStep {
             return Ok(());
         }
         let mut share = SequenceSums::default();
-        for range in pack(sequences, self.max_tokens_per_pack) {
-            let part = &sequences[range];
-            tally.tokens += part.iter().map(|sequence| sequence.ids.len()).sum::<usize>();
-            for sums in self
-                .learner
-                .train_pack(part, &self.loss, tokens as f64, self.memory)
-                .await?
-            {
-                accumulate(&mut share, &sums);
-            }
+        tally.tokens += sequences().map(|sequence| sequence.ids.len()).sum::<usize>();
+        let sums = train(&*self.learner, packs, &self.loss, tokens as f64, self.memory).await?;
+        for sums in unpacked(packs, sums) {
+            accumulate(&mut share, &sums);
         }
         let report = self.learner.optimizer_step(learning_rate).await?;
         tally.skipped += u64::from(report.skipped);

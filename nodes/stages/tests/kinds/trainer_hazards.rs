@@ -19,7 +19,9 @@ async fn i34_the_gradient_does_not_depend_on_how_a_share_is_packed() {
     let whole = learnt("max_tokens_per_pack: 1000", &batch).await;
     assert_ne!(whole, 0.0);
     for pack in 1..32 {
-        assert_eq!(learnt(&format!("max_tokens_per_pack: {pack}"), &batch).await, whole);
+        let packed = learnt(&format!("max_tokens_per_pack: {pack}"), &batch).await;
+        // Packs are balanced, so that tokens are summed in another order.
+        assert!((packed - whole).abs() < 1e-15, "{pack}: {packed} {whole}");
     }
 
     // By hand: minus advantage times slope of each token, over 17 tokens; plain descent at the rate 0.5.
