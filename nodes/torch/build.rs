@@ -1,6 +1,6 @@
 //! Compiles `native/` and says where libtorch lies.
 //!
-//! `native/shim.cpp` goes into the programs. `native/cuda/*.cpp` becomes `librlpipe_cuda.so` beside them, which is opened
+//! `native/shim.cpp` and `native/attend.cpp` go into the programs. `native/cuda/*.cpp` becomes `librlpipe_cuda.so` beside them, which is opened
 //! at run time and only with CUDA: it is compiled on every Linux x86-64, card or none, from headers alone.
 
 use std::collections::hash_map::DefaultHasher;
@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 const SHIM: &str = "native/shim.cpp";
+const LOOPS: &str = "native/attend.cpp";
 const CUDA: [&str; 2] = ["native/cuda/device.cpp", "native/cuda/kernel.cpp"];
 
 fn main() {
@@ -28,6 +29,12 @@ fn build() -> Result<(), String> {
 
     let torch = Path::new(&libraries).with_file_name("include");
     compiler(&torch).file(SHIM).compile("rlpipe_native");
+    // Loops over numbers, which are of no use slow, in a debug build either.
+    compiler(&torch)
+        .opt_level(3)
+        .flag("-Wno-psabi")
+        .file(LOOPS)
+        .compile("rlpipe_loops");
 
     let of = |name: &str| env::var(name).unwrap_or_default();
     if of("CARGO_CFG_TARGET_OS") == "linux" && of("CARGO_CFG_TARGET_ARCH") == "x86_64" {

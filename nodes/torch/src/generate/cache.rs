@@ -3,7 +3,9 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::device::wide;
+use crate::error::unfailing;
 use crate::model::{Network, Packed};
+use crate::native::operators;
 
 /// `[layers, slots, kv_heads, context, head_dim]` each, in the compute type.
 #[derive(Debug)]
@@ -68,7 +70,8 @@ impl Cache {
     }
 
     /// One token in every slot: appends it at `positions` (`[slots]`) and returns the logits after it,
-    /// `[slots, vocabulary]`. Attention reads the first `live` places, all of which up to the position are filled.
+    /// `[slots, vocabulary]`. On a card attention reads the first `live` places of every slot, all of which up to the
+    /// position are filled; on a CPU it reads of each slot what is filled.
     pub fn decode(
         &self,
         network: &Network,
@@ -79,16 +82,30 @@ impl Cache {
     ) -> Tensor {
         let config = &network.config;
         let (slots, shared) = (self.slots.size()[0], config.heads / config.kv_heads);
+        let at = [Some(&self.slots), None, Some(positions)];
+        let append = |layer: usize, k: &Tensor, v: &Tensor| {
+            let (mut keys, mut values) = (self.keys.select(0, layer as i64), self.values.select(0, layer as i64));
+            let _ = keys.index_put_(&at, k, false);
+            let _ = values.index_put_(&at, v, false);
+            (keys, values)
+        };
+        let turns = network.turns(positions);
+        if network.device == Device::Cpu {
+            let scale = (config.head_dim as f64).powf(-0.5);
+            let hidden = network.hidden(weights, tokens, &turns, |layer, q, k, v| {
+                let (keys, values) = append(layer, k, v);
+                let mixed = operators::attend_rows(&q.contiguous(), &keys, &values, positions, scale);
+                unfailing(mixed).view([slots, config.heads * config.head_dim])
+            });
+            return network.logits(weights, &hidden);
+        }
         let hidden_places = self.places.narrow(1, 0, live).gt_tensor(&positions.unsqueeze(1));
         let mask = Tensor::zeros([slots, live], (network.kind, network.device))
             .masked_fill(&hidden_places, f64::NEG_INFINITY)
             .view([slots, 1, 1, live])
             .expand([slots, 1, shared, live], false);
-        let at = [Some(&self.slots), None, Some(positions)];
-        let hidden = network.hidden(weights, tokens, &network.turns(positions), |layer, q, k, v| {
-            let (mut keys, mut values) = (self.keys.select(0, layer as i64), self.values.select(0, layer as i64));
-            let _ = keys.index_put_(&at, k, false);
-            let _ = values.index_put_(&at, v, false);
+        let hidden = network.hidden(weights, tokens, &turns, |layer, q, k, v| {
+            let (keys, values) = append(layer, k, v);
             // The query heads that share a key head take the place of query positions.
             let queries = q.reshape([slots, config.kv_heads, shared, config.head_dim]);
             let (keys, values) = (keys.narrow(2, 0, live), values.narrow(2, 0, live));

@@ -50,6 +50,14 @@ unsafe extern "C" {
     fn rlpipe_foreach_mul(tensors: List, count: usize, factor: *const C_tensor) -> Message;
     fn rlpipe_foreach_copy(into: List, from: List, count: usize) -> Message;
     fn rlpipe_foreach_zero(tensors: List, count: usize) -> Message;
+    fn rlpipe_attend_rows(
+        q: *const C_tensor,
+        keys: *const C_tensor,
+        values: *const C_tensor,
+        positions: *const C_tensor,
+        scale: f64,
+        out: *mut *mut C_tensor,
+    ) -> Message;
     fn rlpipe_copy_later(into: *const C_tensor, from: *const C_tensor) -> Message;
 }
 
@@ -208,6 +216,26 @@ pub fn foreach_zero(tensors: &[Tensor]) -> Result<()> {
     ok(unsafe { rlpipe_foreach_zero(pointers(tensors).as_ptr(), tensors.len()) })
 }
 
+/// Attention of one token a row, on the CPU: `q` is `[rows, heads, head size]`, `keys` and `values` are
+/// `[rows, key heads, places, head size]`, and a row attends to its places up to `positions[row]` (int64 `[rows]`), its own.
+/// Float32, float64, or bfloat16 added up in float32; all dense. Returns what `q` is like. A row's bits depend on its own
+/// queries, keys and values alone.
+pub fn attend_rows(q: &Tensor, keys: &Tensor, values: &Tensor, positions: &Tensor, scale: f64) -> Result<Tensor> {
+    let mut out = ptr::null_mut();
+    // SAFETY: tensors live through the call, which checks them; the result is a new tensor when there is no message.
+    unsafe {
+        ok(rlpipe_attend_rows(
+            q.as_ptr(),
+            keys.as_ptr(),
+            values.as_ptr(),
+            positions.as_ptr(),
+            scale,
+            &mut out,
+        ))?;
+        Ok(Tensor::from_ptr(out))
+    }
+}
+
 /// Copies without waiting where one side is on a card and the other in pinned memory ([`super::cuda::pinned`]): the copy
 /// is done when the current stream is past this point. Otherwise as `copy_`.
 pub fn copy_later(into: &Tensor, from: &Tensor) -> Result<()> {
@@ -220,6 +248,59 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use tch::Device;
+
+    /// Against torch's attention of each row alone, over as many places as it has.
+    #[test]
+    fn rows_are_attended_to_as_if_alone() {
+        let cpu = |kind| (kind, Device::Cpu);
+        for (kind, bound) in [(Kind::Double, 1e-12), (Kind::Float, 1e-5), (Kind::BFloat16, 2e-2)] {
+            for (rows, heads, kv_heads, dim, places) in
+                [(1, 1, 1, 1, 1), (5, 9, 3, 64, 70), (3, 4, 4, 6, 9), (7, 6, 2, 33, 40)]
+            {
+                let random = |shape: &[i64]| Tensor::randn(shape, cpu(Kind::Double)).to_kind(kind);
+                let q = random(&[rows, heads, dim]);
+                let (keys, values) = (
+                    random(&[rows, kv_heads, places, dim]),
+                    random(&[rows, kv_heads, places, dim]),
+                );
+                let positions = Tensor::randint(places, [rows], cpu(Kind::Int64));
+                let out = attend_rows(&q, &keys, &values, &positions, 0.3).unwrap();
+                assert_eq!((out.size(), out.kind()), (q.size(), kind));
+                // What lies behind a row's position, and other rows, are not read.
+                let row = rows - 1;
+                let live = positions.int64_value(&[row]) + 1;
+                let one = |tensor: &Tensor| tensor.narrow(0, row, 1);
+                let cut = |tensor: &Tensor| one(tensor).narrow(2, 0, live).contiguous();
+                let at = one(&positions);
+                let alone = attend_rows(&one(&q), &cut(&keys), &cut(&values), &at, 0.3).unwrap();
+                assert_eq!(alone, one(&out), "{kind:?}");
+                let spread = |tensor: &Tensor| {
+                    cut(tensor)
+                        .to_kind(Kind::Double)
+                        .repeat_interleave_self_int(heads / kv_heads, 1, None)
+                };
+                let scores = (one(&q).to_kind(Kind::Double).unsqueeze(2) * spread(&keys)).sum_dim_intlist(
+                    -1,
+                    true,
+                    None::<Kind>,
+                ) * 0.3;
+                let expected =
+                    (scores.softmax(2, None::<Kind>) * spread(&values)).sum_dim_intlist(2, false, None::<Kind>);
+                let apart = (expected - alone.to_kind(Kind::Double)).abs().max().double_value(&[]);
+                assert!(apart < bound, "{kind:?}: {apart}");
+            }
+        }
+        let rows = |count: i64| Tensor::zeros([count, 2, 4], cpu(Kind::Float));
+        let places = Tensor::zeros([3, 1, 5, 4], cpu(Kind::Float));
+        let at = |position: i64| Tensor::full([3], position, cpu(Kind::Int64));
+        let refused = |q: &Tensor, positions: &Tensor| attend_rows(q, &places, &places, positions, 1.0).unwrap_err().0;
+        assert!(refused(&rows(2), &at(0)).contains("do not go together"));
+        assert!(refused(&rows(3), &at(5)).contains("position 5 of row 0 lies outside of 5 places"));
+        assert!(refused(&rows(3), &at(-1)).contains("position -1"));
+        assert!(refused(&rows(3), &at(0).to_kind(Kind::Int)).contains("int64"));
+        assert!(refused(&rows(3).transpose(1, 2), &at(0)).contains("do not go together"));
+        assert!(refused(&rows(3).to_kind(Kind::Double), &at(0)).contains("of one type"));
+    }
 
     #[test]
     fn exceptions_become_errors() {
