@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use rlpipe_core::data::Activations;
 use rlpipe_core::kind::{Contract, Role, Target};
 use rlpipe_model::ModelConfig as Network;
 
@@ -67,6 +68,8 @@ pub struct Learner {
     pub longest: u64,
     /// Tokens whose logits exist at the same time, as it is set.
     pub chunk_tokens: u64,
+    /// What is kept of each layer.
+    pub activations: Activations,
     /// Of so many tokens of a pack, so many have logits: those of responses.
     pub responses: (u64, u64),
 }
@@ -242,7 +245,8 @@ fn drawing(role: &Role) -> u64 {
 
 /// Who runs packs at a node: a trainer with several optimizer steps recomputes log-probs before it trains.
 fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u64, tallies: &[Tally]) -> Vec<Learner> {
-    let of = |trains, pack: u32, chunk: u32, (longest, most_tokens, responses)| Learner {
+    let of = |trains, pack: u32, chunk: u32, (longest, most_tokens, responses), activations| Learner {
+        activations,
         responses,
         node: index,
         trains,
@@ -256,12 +260,14 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
             max_tokens_per_pack,
             logprob_chunk_tokens,
             optimizer_steps,
+            activations,
             ..
         } => {
             let rollouts = rollouts(pipeline, index, u64::from(optimizer_steps), positions, tallies);
-            let mut found = vec![of(true, max_tokens_per_pack, logprob_chunk_tokens, rollouts)];
+            let one = |trains| of(trains, max_tokens_per_pack, logprob_chunk_tokens, rollouts, activations);
+            let mut found = vec![one(true)];
             if optimizer_steps > 1 {
-                found.push(of(false, max_tokens_per_pack, logprob_chunk_tokens, rollouts));
+                found.push(one(false));
             }
             found
         }
@@ -270,12 +276,19 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
             logprob_chunk_tokens,
         } => {
             let rollouts = rollouts(pipeline, index, 1, positions, tallies);
-            vec![of(false, max_tokens_per_pack, logprob_chunk_tokens, rollouts)]
+            vec![of(
+                false,
+                max_tokens_per_pack,
+                logprob_chunk_tokens,
+                rollouts,
+                Activations::Auto,
+            )]
         }
         Role::SftTrainer {
             examples_per_step,
             max_tokens_per_pack,
             logprob_chunk_tokens,
+            activations,
             ..
         } => {
             let sampler = pipeline.nodes[index]
@@ -284,7 +297,7 @@ fn learners(pipeline: &Pipeline, index: usize, contract: &Contract, positions: u
             let longest =
                 tallied(sampler, tallies).map_or(positions.min(max_tokens_per_pack.into()), |longest| longest.example);
             let most = (longest, longest.saturating_mul(examples_per_step.into()), (1, 1));
-            vec![of(true, max_tokens_per_pack, logprob_chunk_tokens, most)]
+            vec![of(true, max_tokens_per_pack, logprob_chunk_tokens, most, activations)]
         }
         _ => Vec::new(),
     }

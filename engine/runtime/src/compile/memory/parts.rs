@@ -4,6 +4,7 @@
 //! formulas: `h` hidden, `i` intermediate, `q` and `k` width of all query and key heads, `V` vocabulary, `L` layers, `T`
 //! tokens of a pack.
 
+use rlpipe_core::data::Activations;
 use rlpipe_model::{ModelConfig as Network, parameters};
 
 use super::super::config::Dtype;
@@ -15,12 +16,19 @@ use super::table::{MemoryDevice, MemoryPart, MemoryPhase as Phase};
 pub const HOST_PROCESS_BYTES: u64 = 137 << 20;
 /// What CUDA itself takes of a card in a worker: its context, kernels that were loaded, workspaces of cuBLAS.
 pub const ACCELERATOR_CONTEXT_BYTES: u64 = 640 << 20;
-/// Slots on a processor unless they are set (`CPU_SLOTS` in nodes/torch/src/generate/engine.rs).
+/// Slots on a processor unless they are set (`CPU_SLOTS` in nodes/torch/src/generate/plain.rs).
 const HOST_SLOTS: u64 = 32;
 /// Most slots that are chosen on a card (`CARD_SLOTS` there).
 const MOST_ACCELERATOR_SLOTS: u64 = 1024;
 /// Tokens of one prefill on a card (`PREFILL_TOKENS` there); a processor runs one prompt at a time.
 const PREFILL_TOKENS: u64 = 16_384;
+/// Tokens of one prefill by kernels (`PREFILL_TOKENS` in graphs.rs), tokens of a page of its cache (`PAGE_TOKENS` in pages.rs),
+/// and rows of its smallest graph (`SMALLEST_BUCKET`).
+const PACKED_PREFILL_TOKENS: u64 = 32_768;
+const PAGE_TOKENS: u64 = 64;
+const SMALLEST_BUCKET: u64 = 8;
+/// Head sizes that decoding has kernels for (`HEAD_DIMS` in nodes/torch/src/kernels.rs).
+const HEAD_DIMS: [u64; 4] = [32, 64, 96, 128];
 /// Attention is padded to the longest sequence of a pack: rollouts are taken to fill four fifths of that.
 const PADDED: (u64, u64) = (5, 4);
 
@@ -94,78 +102,101 @@ impl Sizes {
         2 * self.layers * self.keys * self.width
     }
 
-    /// What autograd keeps of `tokens` for the backward pass through one layer (nodes/torch/src/model/network.rs).
-    ///
-    /// - The residual stream after attention and after the gated part: `2 h`.
-    /// - Each of the two norms: on a processor, in float32, what it is made of and its result, which the projection
-    ///   keeps; for a compute type of 16 bits its input in float32 too. On a card the fused norm keeps one number a token.
-    /// - Attention: padded queries, keys, values and output, on a processor with keys and values spread to all query heads,
-    ///   and the logarithm of each row's sum; the output without padding.
-    /// - The gated part: both gates, the activated one, and their product.
-    fn layer(&self, tokens: u64) -> u64 {
-        let (b, padded) = (self.width, tokens * PADDED.0 / PADDED.1);
-        let norms = match (self.on_card(), b) {
-            (true, _) => 2 * self.hidden * b,
-            (false, 4) => 4 * self.hidden * 4,
-            (false, _) => 2 * self.hidden * (4 + 4 + b),
-        };
-        // In float32 the stream itself is what a norm keeps of its input; in 16 bits on a processor it keeps a copy instead.
-        let stream = if self.on_card() || b == 4 {
-            2 * self.hidden * b
-        } else {
-            0
-        };
-        let head_norms = match (self.norms_heads, self.on_card(), b) {
-            (false, ..) => 0,
-            (true, true, _) => (self.queries + 2 * self.keys) * b,
-            (true, false, 4) => (self.queries + 2 * self.keys + self.queries + self.keys) * 4,
-            (true, false, _) => 2 * (self.queries + self.keys) * 4,
-        };
-        let key_heads = if self.on_card() {
-            2 * self.keys
-        } else {
-            2 * self.queries
-        };
-        let attention = padded * ((2 * self.queries + key_heads) * b + 4 * self.heads);
-        tokens * (stream + norms + head_norms + (self.queries + 4 * self.intermediate) * b) + attention
+    /// Whether packs run by kernels: those for bfloat16 on a card.
+    fn has_kernels(&self) -> bool {
+        self.on_card() && self.width == 2
     }
 
-    /// What of the activations of a pack, `kept` bytes, lies in the heap.
+    /// Whether kernels decode (`DecodeKernels::of` in nodes/torch/src/generate/kernels.rs).
+    fn decodes_by_kernels(&self) -> bool {
+        let fits = self.hidden.is_multiple_of(8) && self.intermediate.is_multiple_of(8);
+        self.has_kernels() && fits && HEAD_DIMS.contains(&self.head_dim)
+    }
+
+    /// Attention pads where there is no kernel for packed sequences.
+    fn padded(&self, tokens: u64) -> u64 {
+        match self.has_kernels() {
+            true => tokens,
+            false => tokens * PADDED.0 / PADDED.1,
+        }
+    }
+
+    /// What is kept of `tokens` for the backward pass through one layer (nodes/torch/src/model/layer.rs, train/trunk.rs).
+    ///
+    /// - All: the residual stream before attention and before the gated part, and both normed (`4 h`); turned queries, keys
+    ///   and values (`q + 2 k`, and as they came where heads are normed); attention's output (`q`); both gates (`2 i`). In
+    ///   float32 the scales of the norms, and the logarithm of the sum of each row of attention.
+    /// - Without the gated part and what is normed: the stream and attention.
+    /// - Layers again: the stream before attention.
+    fn kept(&self, tokens: u64, level: Activations) -> u64 {
+        let (h, b, qkv) = (self.hidden, self.width, self.queries + 2 * self.keys);
+        let unnormed = match self.norms_heads {
+            true => qkv * b + 4 * (self.heads + self.keys / self.head_dim.max(1)),
+            false => 0,
+        };
+        let attention = tokens * ((qkv + self.queries) * b + unnormed) + self.padded(tokens) * 4 * self.heads;
+        match level {
+            Activations::Auto | Activations::Keep => tokens * ((4 * h + 2 * self.intermediate) * b + 2 * 4) + attention,
+            Activations::RecomputeGated => tokens * 2 * h * b + attention,
+            Activations::RecomputeLayers => tokens * h * b,
+        }
+    }
+
+    /// What of the activations of a pack, `kept` bytes, lies in the heap: the gates of a large pack do not.
     fn in_heap(&self, tokens: u64, kept: u64) -> u64 {
         let is_large = |numbers: u64| tokens * numbers * self.width >= LARGEST_IN_HEAP;
         if self.on_card() || is_large(self.hidden) {
             return 0;
         }
-        // Both gates are one tensor; the activated one and the product are one each.
-        let gates = [2 * self.intermediate, self.intermediate]
-            .map(|numbers| if is_large(numbers) { 2 * self.intermediate } else { 0 });
-        kept.saturating_sub(self.layers * tokens * self.width * (gates[0] + gates[1]))
+        let gates = match is_large(2 * self.intermediate) {
+            true => self.layers * tokens * self.width * 2 * self.intermediate,
+            false => 0,
+        };
+        kept.saturating_sub(gates)
     }
 
-    /// Scratch of one layer's backward pass while nearly everything is still kept: gradients of both gates, or of the
-    /// norm's intermediate results.
-    fn backward(&self, tokens: u64) -> u64 {
-        let gates = (2 * self.intermediate + self.hidden) * self.width;
-        let norm = if self.on_card() || self.width == 4 {
-            5 * self.hidden * self.width
-        } else {
-            19 * self.hidden
+    /// Scratch of one layer's backward pass while nearly everything is still kept: what is computed again of it; then the
+    /// gradients of the gated part's product and of both gates and the product again (`4 i`), or those of attention, padded
+    /// and spread to all query heads, once the gates are gone. Types of 16 bits are computed in float32 on a processor.
+    fn backward(&self, tokens: u64, level: Activations) -> u64 {
+        let (h, i, b) = (self.hidden, self.intermediate, self.width);
+        let again = self
+            .kept(tokens, Activations::Keep)
+            .saturating_sub(self.kept(tokens, level));
+        let gated = match (b, self.on_card()) {
+            (2, false) => tokens * (32 * i + 2 * h * b),
+            _ => tokens * (4 * i + 2 * h) * b,
         };
-        tokens * gates.max(norm)
+        let attention = match self.has_kernels() {
+            true => tokens * (3 * self.queries + 2 * self.keys) * b,
+            false => self.padded(tokens) * (8 * self.queries + 4 * self.keys) * b,
+        };
+        again + gated.max(attention.saturating_sub(tokens * 2 * i * b))
     }
 
     /// Scratch of one layer without a gradient: the gated part, or attention.
     fn forward(&self, tokens: u64) -> u64 {
-        let padded = tokens * PADDED.0 / PADDED.1;
-        let gated = tokens * (2 * self.hidden + 4 * self.intermediate) * self.width;
-        let key_heads = if self.on_card() {
-            2 * self.keys
-        } else {
-            2 * self.queries
+        let (h, i, b) = (self.hidden, self.intermediate, self.width);
+        let gated = match (b, self.on_card()) {
+            (2, false) => tokens * (18 * i + 3 * h * b),
+            _ => tokens * (3 * i + 3 * h) * b,
         };
-        let heads = self.queries + 2 * self.keys + 2 * (self.queries + self.keys);
-        let attention = (tokens * (2 * self.hidden + heads) + padded * (2 * self.queries + key_heads)) * self.width;
+        let packed = tokens * (2 * h + 2 * self.queries + 2 * self.keys) * b;
+        let attention = match self.has_kernels() {
+            true => packed,
+            false => packed + self.padded(tokens) * (4 * self.queries + 2 * self.keys) * b,
+        };
         gated.max(attention)
+    }
+
+    /// Bytes for each logit of a chunk of the head. Kernels overwrite them; plain operators have them, less the largest of
+    /// each row, and the exponentials of that in float32 (nodes/torch/src/ops/head.rs).
+    fn head(&self) -> u64 {
+        match (self.has_kernels(), self.width) {
+            (true, width) => width,
+            (false, 2) => 2 + 3 * 4,
+            (false, _) => 3 * 4,
+        }
     }
 }
 
@@ -228,17 +259,17 @@ pub fn of_model(held: &Held<'_>, sizes: &Sizes, taken: u64, available: Option<u6
             .map(|part| part.bytes)
             .sum();
         let free = available.map(|available| available.saturating_sub(taken + before));
-        generation(engine, sizes, slots(engine, sizes, held.trained, free), &mut list);
+        generation(engine, sizes, held.trained, free, &mut list);
     }
     // Who needs most decides: packs of two nodes are never there at once.
     let of = |trains: bool| held.learners.iter().filter(move |learner| learner.trains == trains);
-    if let Some(learner) = of(true).max_by_key(|learner| learner.tokens()) {
+    if let Some(learner) = of(true).max_by_key(|learner| sizes.kept(learner.tokens(), learner.activations)) {
         let chunk = of(true).map(Learner::chunk).max().unwrap_or(0);
         training(learner, chunk, sizes, &mut list);
     }
     if let Some(tokens) = of(false).map(Learner::tokens).max() {
         let chunk = of(false).map(Learner::chunk).max().unwrap_or(0);
-        let head = chunk * sizes.vocabulary * (4 + 4 + if sizes.width < 4 { sizes.width } else { 0 });
+        let head = chunk * sizes.vocabulary * sizes.head();
         list.add_at_most(
             format!("log-probs of {tokens} tokens"),
             sizes.forward(tokens).max(head + tokens * sizes.hidden * sizes.width),
@@ -256,8 +287,8 @@ fn lasting(held: &Held<'_>, sizes: &Sizes, list: &mut List<'_>) {
     if held.trained && narrow {
         list.add("fp32 master weights", count * 4, &Phase::ALL);
     }
-    // Cosine and sine for every position that the engine reads.
-    list.add("rotary tables", 2 * sizes.positions * sizes.head_dim * b, &Phase::ALL);
+    // Cosine and sine for every position that the engine reads, in float32, of half a head.
+    list.add("rotary tables", 4 * sizes.positions * sizes.head_dim, &Phase::ALL);
     if held.trained {
         list.add("gradients", count * 4, Phase::AFTER_LOAD);
         list.add("optimizer moments", 2 * count * 4, Phase::AFTER_LOAD);
@@ -284,7 +315,7 @@ pub fn most_slots(device: MemoryDevice) -> u64 {
     }
 }
 
-/// How many rollouts are in flight, as the worker chooses (`chosen_slots` in nodes/torch/src/generate/engine.rs).
+/// How many rollouts are in flight, as the worker chooses (`chosen_slots` in nodes/torch/src/generate/plain.rs).
 fn slots(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u64 {
     if let Some(slots) = engine.slots {
         return slots;
@@ -300,8 +331,27 @@ fn slots(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u6
     ((usable / of_slot.max(1)).min(most) / 8 * 8).max(8)
 }
 
-/// The cache, prompts and decoding (nodes/torch/src/generate/cache.rs, sampling.rs).
-fn generation(engine: &Engine, sizes: &Sizes, slots: u64, list: &mut List<'_>) {
+/// The cache, prompts and decoding: by kernels (nodes/torch/src/generate/graphs.rs), or in plain operators (plain.rs,
+/// cache.rs, sampling.rs).
+fn generation(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>, list: &mut List<'_>) {
+    let of_prompts =
+        |prompts: u64, together: u64| together.max(engine.longest_prompt).min(prompts * engine.longest_prompt);
+    // All prompts whose samples get slots together are run before any is placed.
+    let at_once = |slots: u64| slots.div_ceil(engine.fewest_samples.clamp(1, slots.max(1)));
+    if sizes.decodes_by_kernels() {
+        let slots = engine.slots.unwrap_or(MOST_ACCELERATOR_SLOTS);
+        let steps = 2 * bucket(slots) * (sizes.vocabulary + 2 * sizes.intermediate + 8 * sizes.hidden);
+        let (pages, of_slot) = pages(engine, sizes, slots, steps, trained, free);
+        let name = format!("key-value cache of {pages} pages");
+        list.add(name, pages * PAGE_TOKENS * sizes.cached(), &Phase::ALL);
+        list.add("states of steps", steps + slots * of_slot * 4, &Phase::ALL);
+        let prompts = at_once(slots);
+        // Its keys and values go into the cache layer by layer.
+        let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + prompts * sizes.vocabulary * 2;
+        list.add_at_most("running prompts", running, &[Phase::Prompts]);
+        return;
+    }
+    let slots = slots(engine, sizes, trained, free);
     let logits = slots * sizes.vocabulary;
     list.add(
         format!("key-value cache of {slots} slots"),
@@ -316,41 +366,53 @@ fn generation(engine: &Engine, sizes: &Sizes, slots: u64, list: &mut List<'_>) {
         next.max(logits * engine.drawing_bytes),
         &[Phase::Decode],
     );
-    // A prompt's state is kept until its samples have slots: all that are admitted together are run before any is placed.
-    let prompts = slots.div_ceil(engine.fewest_samples.clamp(1, slots.max(1)));
+    // A prompt's state is kept until its samples have slots.
+    let prompts = at_once(slots);
     let state = engine.longest_prompt * sizes.cached() + 4 * sizes.vocabulary;
     list.add_at_most(
         format!("states of {prompts} prompts"),
         prompts * state,
         &[Phase::Prompts],
     );
-    let together = if sizes.on_card() { PREFILL_TOKENS } else { 1 }.max(engine.longest_prompt);
-    let together = together.min(prompts * engine.longest_prompt);
+    let together = of_prompts(prompts, if sizes.on_card() { PREFILL_TOKENS } else { 1 });
     // Keys and values of each layer, before they are one tensor.
     let running = together * sizes.cached() + sizes.forward(together);
     list.add_at_most("running prompts", running, &[Phase::Prompts]);
 }
 
-/// A pack (nodes/torch/src/train/trainer.rs, head.rs).
+/// Rows of the graph that runs all slots (`bucket` in graphs.rs).
+fn bucket(rows: u64) -> u64 {
+    rows.next_multiple_of((rows.next_power_of_two() / 8).max(SMALLEST_BUCKET))
+}
+
+/// Pages of the cache, as the worker chooses (`Graphs::new`), and those that a slot may have at most.
+fn pages(engine: &Engine, sizes: &Sizes, slots: u64, steps: u64, trained: bool, free: Option<u64>) -> (u64, u64) {
+    let of_slot = engine.context.div_ceil(PAGE_TOKENS);
+    let all = slots.saturating_mul(of_slot);
+    let Some(free) = free else { return (all, of_slot) };
+    let held = if trained { 16 * sizes.parameters } else { 0 };
+    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held + steps);
+    // With fewer than one slot needs the worker refuses to start.
+    let pages = (usable / (PAGE_TOKENS * sizes.cached()).max(1)).min(all).max(of_slot);
+    (pages, of_slot)
+}
+
+/// A pack (nodes/torch/src/train/trainer.rs, trunk.rs).
 fn training(learner: &Learner, chunk: u64, sizes: &Sizes, list: &mut List<'_>) {
-    let (tokens, b, h) = (learner.tokens(), sizes.width, sizes.hidden);
-    // Embedding, last norm and the hidden states that predict tokens, beside the layers.
-    let kept = sizes.layers * sizes.layer(tokens) + 3 * tokens * h * b;
+    let (tokens, level, row) = (learner.tokens(), learner.activations, sizes.hidden * sizes.width);
+    // Beside the layers: the last residual stream, hidden states and those that predict tokens, and their gradients. In plain
+    // operators cosine and sine of each token, in float32.
+    let turns = if sizes.has_kernels() { 0 } else { 2 * 4 * sizes.head_dim };
+    let kept = sizes.layers * sizes.kept(tokens, level) + tokens * (4 * row + turns);
     let phases = [Phase::Head, Phase::Backward];
     list.add_at_most(format!("activations of {tokens} tokens"), kept, &phases);
-    // While entropy is computed: the distribution, its exponential, the clamped one and their product, in float32. In the
-    // backward pass three of them, and the head's gradient.
-    let head = sizes.vocabulary * h * (b + if b < 4 { 4 } else { 0 });
-    let rows = chunk * sizes.vocabulary;
     list.add_at_most(
         format!("logits of {chunk} tokens"),
-        (16 * rows).max(12 * rows + head) + tokens * h * b,
+        chunk * (sizes.vocabulary * sizes.head() + row),
         &[Phase::Head],
     );
     let heap = sizes.in_heap(tokens, kept) * HEAP.0 / HEAP.1;
     list.add_at_most("freed memory in the heap", heap, &phases);
-    list.add_at_most("backward pass of a layer", sizes.backward(tokens), &[Phase::Backward]);
-    // All gradients of a pack are there before they are added to the sums, one after the other in float32.
-    let sum = if b < 4 { 4 * sizes.largest } else { 0 };
-    list.add("gradients of a pack", sizes.parameters * b + sum, &[Phase::Gradients]);
+    let backward = sizes.backward(tokens, level);
+    list.add_at_most("backward pass of a layer", backward, &[Phase::Backward]);
 }

@@ -28,8 +28,6 @@ pub enum MemoryPhase {
     Head,
     /// The rest of a pack, as its backward pass begins.
     Backward,
-    /// The same as it ends, with the gradient of every weight.
-    Gradients,
     /// Clipping and AdamW.
     OptimizerStep,
     /// Writing a checkpoint or an export.
@@ -38,14 +36,13 @@ pub enum MemoryPhase {
 
 impl MemoryPhase {
     /// All of them, in the order of a run.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Load,
         Self::Prompts,
         Self::Decode,
         Self::Logprobs,
         Self::Head,
         Self::Backward,
-        Self::Gradients,
         Self::OptimizerStep,
         Self::Save,
     ];
@@ -62,7 +59,6 @@ impl MemoryPhase {
             Self::Logprobs => "log-probs",
             Self::Head => "head of a pack",
             Self::Backward => "backward",
-            Self::Gradients => "gradients of a pack",
             Self::OptimizerStep => "optimizer step",
             Self::Save => "save",
         }
