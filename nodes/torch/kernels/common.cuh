@@ -106,7 +106,8 @@ __device__ __forceinline__ uint4 fetch(const Logits& row, int vector) {
   }
   for (int i = 0; i < row.held; ++i) {
     const int at = row.stops[i] - first;
-    if (row.stops[i] < 0 || at < 0 || at > 7) continue;
+    if (row.stops[i] < 0) break;
+    if (at < 0 || at > 7) continue;
     raw = {masked(raw.x, at == 0, at == 1), masked(raw.y, at == 2, at == 3), masked(raw.z, at == 4, at == 5),
            masked(raw.w, at == 6, at == 7)};
   }

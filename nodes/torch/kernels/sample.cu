@@ -283,6 +283,6 @@ extern "C" __global__ void __launch_bounds__(256, 4)
   tokens[slot] = drawn;
   position[slot] = index;
   bool stop = mass.broken || index >= last_index;
-  for (int i = 0; i < stop_width; ++i) stop |= stops[i] == drawn;
+  for (int i = 0; i < stop_width && stops[i] >= 0; ++i) stop |= stops[i] == drawn;
   if (stop) done[slot] = 1;
 }

@@ -14,7 +14,7 @@
 namespace {
 // One for each width of vectors; the processor's is chosen when the program is loaded.
 #if defined(__x86_64__) && defined(__gnu_linux__)
-#define EVERY_WIDTH __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define EVERY_WIDTH
 #endif

@@ -4,10 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::Result;
+use crate::native::cuda;
 use crate::native::kernel::Module;
 
 /// Sizes of a head that there are kernels for.
 pub const HEAD_DIMS: [i64; 4] = [32, 64, 96, 128];
+
+/// Oldest compute capability with bfloat16 and copies that do not wait.
+const CAPABILITY: (i32, i32) = (8, 0);
+
+/// Whether the card, if there is one, is young enough for them.
+pub fn suit_the_card() -> bool {
+    cuda::card().is_ok_and(|card| card.capability >= CAPABILITY)
+}
 
 /// What knows nothing of heads.
 const OF_ROWS: &str = concat!(

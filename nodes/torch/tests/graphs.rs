@@ -199,6 +199,18 @@ fn samples_wait_for_slots_and_pages(card: &Accelerator, shape: Shape) {
         assert!(narrow[id].samples.iter().all(|sample| !sample.ids.is_empty()));
     }
     assert!(policy.engine.as_ref().unwrap().is_idle());
+    // A single slot, up to the end of the context, wherever in a page the prompt ends.
+    let mut single = load(card, shape, 1, "bfloat16");
+    for length in [1, 63, 64, 65, 319] {
+        let command = generate(&prompt(4, length), &[1, 2], sampling(100_000));
+        let command = v1::Generate {
+            stop_ids: vec![],
+            ..command
+        };
+        for sample in &run(&mut single, &[command])[&0].samples {
+            assert_eq!(sample.ids.len(), CONTEXT as usize - length);
+        }
+    }
     // Again, in a cache full of old keys.
     assert_eq!(run(&mut policy, &commands).len(), 3);
 }

@@ -173,6 +173,12 @@ impl Engine {
             });
         }
         if groups.is_empty() {
+            let is_stuck = !self.waiting.is_empty() && free.len() == self.slots.len();
+            if is_stuck && self.decoder.in_flight() == 0 {
+                fail!(
+                    "nothing runs, and there is no room for what waits: lower `max_context_tokens` or raise `memory_fraction`"
+                );
+            }
             return Ok(());
         }
         self.decoder.place(model, &groups, self.version)?;

@@ -95,13 +95,14 @@ impl Graphs {
         let bytes_per_page = 4 * (config.layers * config.kv_heads * config.head_dim) as u64 * PAGE_TOKENS as u64;
         let usable =
             usable_bytes(free, spec.memory_fraction, held_bytes)?.saturating_sub(scratch_bytes(network, slots));
-        let pages = (usable / bytes_per_page).min((slots * pages_of(context)) as u64) as usize;
-        if pages < pages_of(context) {
+        let most = pages_of_a_slot(context);
+        let pages = (usable / bytes_per_page).min((slots * most) as u64) as usize;
+        if pages < most {
             fail!(
                 "{} MiB of memory are left for the cache, but one rollout of {context} tokens needs {} MiB; \
                  raise `memory_fraction` or lower `max_context_tokens`",
                 usable >> 20,
-                (pages_of(context) as u64 * bytes_per_page) >> 20
+                (most as u64 * bytes_per_page) >> 20
             );
         }
         let shape = [
@@ -386,9 +387,14 @@ impl Decoder for Graphs {
         self.set_aside.clear();
         self.held.fill(Vec::new());
         self.pages = Pages::new(self.keys.size()[1] as usize);
-        let _ = self.keys.zero_();
-        let _ = self.values.zero_();
+        // After a fault of the card itself this fails too, and so does what comes next.
+        let _ = (self.keys.f_zero_(), self.values.f_zero_());
     }
+}
+
+/// Pages that a prompt and a sample of it take together: one is begun by the prompt, and copied for the sample.
+fn pages_of_a_slot(context: usize) -> usize {
+    pages_of(context) + 1
 }
 
 /// Rows of the graph that runs `rows` rows: at most an eighth of them are idle.

@@ -101,6 +101,7 @@ impl DecodeKernels {
         let config = &network.config;
         let share = config.heads / config.kv_heads;
         let fits = network.device.is_cuda()
+            && kernels::suit_the_card()
             && network.kind == Kind::BFloat16
             && kernels::HEAD_DIMS.contains(&config.head_dim)
             && config.hidden % 8 == 0

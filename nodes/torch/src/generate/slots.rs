@@ -49,14 +49,15 @@ impl NewSlot {
     pub fn new(request: &Request, ticket: Ticket, pages: &[Page]) -> Self {
         let (settings, prompt) = (&request.settings, request.prompt.len());
         let bits = |value: f64| (value as f32).to_bits() as i32;
+        let bounded = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
         let mut words = [0; WORDS];
         for (word, value) in [
             (Word::Position, prompt as i32 - 1),
             (Word::Temperature, bits(settings.temperature)),
-            (Word::TopK, settings.top_k as i32),
+            (Word::TopK, bounded(settings.top_k)),
             (Word::TopP, bits(settings.top_p)),
             (Word::MinP, bits(settings.min_p)),
-            (Word::StopsFrom, settings.stops_from as i32),
+            (Word::StopsFrom, bounded(settings.stops_from)),
             (Word::End, (prompt + request.max_new_tokens) as i32),
         ] {
             words[word as usize] = value;

@@ -4,13 +4,10 @@
 use tch::{Kind, Tensor};
 
 use super::{HeadOutput, Normed};
-use crate::kernels::{HEAD_DIMS, of_heads, of_rows};
-use crate::native::cuda;
+use crate::kernels::{self, HEAD_DIMS, of_heads, of_rows};
 use crate::native::kernel::Argument;
 use crate::{Result, fail};
 
-/// Oldest compute capability with bfloat16.
-const CAPABILITY: (i32, i32) = (8, 0);
 /// Widest row that a block of `add_norm` keeps.
 const WIDEST_NORM: i64 = 16_384;
 /// What a thread of `add_norm` keeps of a row.
@@ -30,7 +27,7 @@ pub fn serves(rows: &Tensor, width: i64) -> bool {
         && rows.numel() > 0
         && width % 8 == 0
         && (rows.data_ptr() as usize).is_multiple_of(16)
-        && cuda::card().is_ok_and(|card| card.capability >= CAPABILITY)
+        && kernels::suit_the_card()
 }
 
 /// Whether kernels norm rows of this width.
