@@ -109,7 +109,10 @@ def run(command, variables):
         print(ended.stderr[-4000:], file=sys.stderr)
         return {"failed": f"exit code {ended.returncode}", "said": ended.stderr[-2000:]}
     # Libraries may print before the results.
-    found = json.loads(ended.stdout[ended.stdout.index("{"):])
+    try:
+        found = json.loads(ended.stdout[ended.stdout.index("{"):])
+    except ValueError:
+        return {"failed": "printed no results", "said": ended.stdout[-2000:]}
     found["whole_process_s"] = round(took, 2)
     return found
 

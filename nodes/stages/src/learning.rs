@@ -275,11 +275,14 @@ impl Bin {
     }
 }
 
+/// Numbers of packs that are tried.
+const TRIES: usize = 8;
+
 /// Which sequences go together, each pack in ascending order, packs in the order of their first.
 ///
 /// The longest first, each into the cheapest pack with room (Graham 1969, "Bounds on multiprocessing timing anomalies":
-/// longest processing time first), with as few packs as there can be; with one more where that leaves one over; in the end
-/// as first-fit decreasing has them.
+/// longest processing time first), with as few packs as there can be; with one more where that leaves one over, a few times; in
+/// the end as first-fit decreasing has them.
 fn balanced(lengths: &[usize], max_tokens: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..lengths.len()).collect();
     order.sort_by_key(|&place| std::cmp::Reverse(lengths[place]));
@@ -288,7 +291,10 @@ fn balanced(lengths: &[usize], max_tokens: usize) -> Vec<Vec<usize>> {
     });
     let most = first_fit.len();
     let (alone, rest): (Vec<usize>, Vec<usize>) = lengths.iter().partition(|length| **length > max_tokens);
-    let least = alone.len() + rest.iter().sum::<usize>().div_ceil(max_tokens.max(1));
+    let tokens = rest.iter().sum::<usize>().div_ceil(max_tokens.max(1));
+    // No two of these go together.
+    let halves = rest.iter().filter(|&&length| 2 * length > max_tokens).count();
+    let least = alone.len() + tokens.max(halves);
     let cheapest = |bins: &[Bin], length: usize| {
         let fits = bins
             .iter()
@@ -296,7 +302,9 @@ fn balanced(lengths: &[usize], max_tokens: usize) -> Vec<Vec<usize>> {
             .filter(|(_, bin)| bin.has_room(length, max_tokens));
         fits.min_by_key(|(_, bin)| bin.cost).map(|(index, _)| index)
     };
-    let mut counts = (least..=most).map(|count| (count, fill(&order, lengths, count, cheapest)));
+    let mut counts = (least..=most)
+        .take(TRIES)
+        .map(|count| (count, fill(&order, lengths, count, cheapest)));
     let even = counts.find_map(|(count, bins)| (bins.len() == count).then_some(bins));
     let mut packs: Vec<Vec<usize>> = even.unwrap_or(first_fit).into_iter().map(|bin| bin.places).collect();
     packs.retain(|places| !places.is_empty());

@@ -217,17 +217,18 @@ impl Report {
         }
     }
 
-    /// Prints it as was asked for, and writes the file.
+    /// Prints it as was asked for, then writes the file: what was measured is seen, whatever becomes of the file.
     pub fn show(&self, shown: &ShownArguments) -> Result<()> {
         let json = || serde_json::to_string_pretty(self).map(|text| format!("{text}\n"));
+        match shown.format {
+            BenchFormat::Json => output::print(&json()?)?,
+            BenchFormat::Text => output::print(&self.text())?,
+        }
         if let Some(path) = &shown.output {
             write_atomic(path, json()?.as_bytes())
                 .with_context(|| format!("cannot write the results to `{}`", path.display()))?;
         }
-        match shown.format {
-            BenchFormat::Json => output::print(&json()?),
-            BenchFormat::Text => output::print(&self.text()),
-        }
+        Ok(())
     }
 
     fn text(&self) -> String {

@@ -202,7 +202,8 @@ impl Plan {
     }
 
     /// A hash of all that a resumed run may not change: everything but `work_dir`, `checkpoint`, `hf_export`,
-    /// `report_waits_after_seconds` and the number of steps. What memory it takes follows from the rest and the machine.
+    /// `report_waits_after_seconds`, the number of steps, and what of activations is kept, which changes no result. What
+    /// memory it takes follows from the rest and the machine.
     pub fn hash(&self) -> String {
         let mut value = serde_json::to_value(self).unwrap_or(Value::Null);
         value["run"] = json!({ "seed": self.run.seed, "cluster": self.run.cluster });
@@ -210,6 +211,18 @@ impl Plan {
         // What follows from the rest, and may be said otherwise.
         value["memory"] = Value::Null;
         value["liveness"] = Value::Null;
+        for node in value["nodes"].as_array_mut().into_iter().flatten() {
+            let Some(config) = node["config"].as_object_mut() else {
+                continue;
+            };
+            config.shift_remove("activations");
+            // Off is what it was before there was such a setting.
+            if let Some(sampling) = config.get_mut("sampling").and_then(Value::as_object_mut)
+                && sampling.get("min_p").and_then(Value::as_f64) == Some(0.0)
+            {
+                sampling.shift_remove("min_p");
+            }
+        }
         if let Some(clocks) = value["clocks"].as_array_mut() {
             clocks.retain(|clock| !clock["name"].as_str().is_some_and(|name| name.starts_with("run.")));
         }

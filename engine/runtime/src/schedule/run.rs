@@ -176,6 +176,8 @@ impl Run {
         }
         .await;
         watchdog.abort();
+        // What the last checkpoint took, or what was at work when something failed.
+        self.trace_times(step);
         let written = self.rollouts.finish().await;
         let ended = result?;
         written?;
