@@ -6,10 +6,10 @@ use tch::{Device, Kind, Tensor};
 use super::decoder::Model;
 use super::pages::PAGE_TOKENS;
 use super::slots::{Slots, Word};
-use crate::model::{Linear, Network, Packed};
+use crate::model::{Linear, Network, Packed, linear};
 use crate::native::kernel::{Argument, Function};
 use crate::native::{cuda, operators};
-use crate::ops::{add_norm, gate, linear};
+use crate::ops::{add_norm, gate};
 use crate::{Result, fail, kernels};
 
 /// Blocks that keep a card busy: where there are fewer rows, several share a row's attention.
@@ -144,8 +144,7 @@ impl DecodeKernels {
         let (config, count) = (&network.config, rows.size()[0]);
         let norm =
             |rows: &Tensor, delta: Option<&Tensor>, leaf: usize| add_norm(rows, delta, &weights[leaf], config.norm_eps);
-        let product =
-            |rows: &Tensor, layer: Linear| linear(rows, &weights[layer.weight], layer.bias.map(|bias| &weights[bias]));
+        let product = |rows: &Tensor, layer: Linear| linear(weights, layer, rows);
         let mut residual = self.embed(model, rows, slots)?;
         let mut delta: Option<Tensor> = None;
         for (layer, block) in network.layout.blocks.iter().enumerate() {

@@ -2,11 +2,6 @@
 
 use tch::Tensor;
 
-/// `rows * weight^T + bias`: `[rows, inputs]`, `[outputs, inputs]`, `[outputs]`.
-pub fn linear(rows: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    rows.linear(weight, bias)
-}
-
 /// Adds `d_out^T * rows`, the gradient of a weight, to `sum`, `[outputs, inputs]`: `d_out` is `[rows, outputs]`, `rows`
 /// `[rows, inputs]`. The sum may be wider than the two.
 pub fn add_product(sum: &mut Tensor, d_out: &Tensor, rows: &Tensor) {
@@ -43,7 +38,7 @@ mod tests {
                 leaf(&random(&[4], kind)),
             );
             let d_out = random(&[9, 4], kind);
-            let wanted = slopes(&linear(&rows, &weight, Some(&bias)), &d_out, &[&weight, &bias]);
+            let wanted = slopes(&rows.linear(&weight, Some(&bias)), &d_out, &[&weight, &bias]);
             let (mut of_weight, mut of_bias) = (weight.detach().copy(), bias.detach().copy());
             add_product(&mut of_weight, &d_out, &rows);
             add_bias(&mut of_bias, &d_out);
