@@ -137,10 +137,13 @@ fn training_counts_the_tokens_of_all_packs() {
         "30",
         "--dtype",
         "bfloat16",
+        "--activations",
+        "recompute_gated",
     ]);
     let names = ["train", "forward and backward", "optimizer step"];
     assert_eq!(shape(&found["measured"]), Value::from_iter(names.map(timed)));
     assert_eq!(found["settings"]["packs"], 3);
+    assert_eq!(found["settings"]["activations"], "recompute_gated");
     assert_eq!(found["model"]["dtype"], "bfloat16");
     assert_eq!(found.get("date"), None);
     for one in found["measured"].as_array().unwrap() {

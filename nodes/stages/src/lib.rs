@@ -7,7 +7,7 @@ mod agent_loop;
 mod evaluator;
 mod filter;
 mod judger;
-mod learning;
+pub mod learning;
 mod reference;
 mod replay_buffer;
 mod rollout_engine;

@@ -159,8 +159,23 @@ pub struct TrainArguments {
     /// Tokens whose logits exist at the same time; as `logprob_chunk_tokens` of a trainer.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = value_parser!(u32).range(1..))]
     pub chunk_tokens: u32,
+    /// What the forward pass keeps; as `activations` of a trainer.
+    #[arg(long, value_enum, default_value_t = BenchActivations::Keep)]
+    pub activations: BenchActivations,
     #[command(flatten)]
     pub shown: ShownArguments,
+}
+
+/// What the forward pass of a pack keeps for its backward pass; what is not kept is computed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum BenchActivations {
+    /// All that is read again.
+    Keep,
+    /// All but the gated part of each layer.
+    RecomputeGated,
+    /// The input of each layer.
+    RecomputeLayers,
 }
 
 /// Arguments of `bench step`.

@@ -4,9 +4,10 @@ use anyhow::{Result, ensure};
 use rlpipe_backends::{TorchLearner, Worker};
 use rlpipe_core::data::{Activations, AdamW, Loss, PackMemory, PolicyLoss, Seed, Sequence};
 use rlpipe_core::services::Learner as _;
+use rlpipe_stages::learning::{self, Pack};
 use serde_json::json;
 
-use super::arguments::TrainArguments;
+use super::arguments::{BenchActivations, TrainArguments};
 use super::report::{CeilingsLine, Measured, Report};
 use super::roofline::Training;
 use super::worker::{BenchWorker, MODEL, random_ids, timed};
@@ -23,7 +24,7 @@ const LEARNING_RATE: f64 = 1e-6;
 
 /// A step of equal sequences.
 struct Step {
-    packs: Vec<Vec<Sequence>>,
+    packs: Vec<Pack>,
     trained_tokens: u64,
     loss: Loss,
     memory: PackMemory,
@@ -41,10 +42,9 @@ impl Step {
             ..Sequence::default()
         };
         let sequences: Vec<Sequence> = (0..sequences).map(sequence).collect();
-        let together = (arguments.pack_tokens / arguments.tokens).max(1) as usize;
         Self {
             trained_tokens: (sequences.len() * response) as u64,
-            packs: sequences.chunks(together).map(<[_]>::to_vec).collect(),
+            packs: learning::packs(sequences, arguments.pack_tokens as usize),
             loss: Loss::Policy(PolicyLoss {
                 clip_low: 0.2,
                 clip_high: 0.2,
@@ -54,7 +54,11 @@ impl Step {
             }),
             memory: PackMemory {
                 chunk_tokens: arguments.chunk_tokens,
-                activations: Activations::Keep,
+                activations: match arguments.activations {
+                    BenchActivations::Keep => Activations::Keep,
+                    BenchActivations::RecomputeGated => Activations::RecomputeGated,
+                    BenchActivations::RecomputeLayers => Activations::RecomputeLayers,
+                },
             },
         }
     }
@@ -62,13 +66,9 @@ impl Step {
     /// Seconds of all packs, and of the optimizer step.
     async fn once(&self, learner: &TorchLearner) -> Result<[f64; 2]> {
         let (trained, packs_s) = timed(async {
-            let mut trained = 0;
-            for pack in &self.packs {
-                let denominator = self.trained_tokens as f64;
-                let sums = learner.train_pack(pack, &self.loss, denominator, self.memory).await?;
-                trained += sums.iter().map(|sums| u64::from(sums.tokens)).sum::<u64>();
-            }
-            Ok(trained)
+            let denominator = self.trained_tokens as f64;
+            let sums = learning::train(learner, &self.packs, &self.loss, denominator, self.memory).await?;
+            Ok(sums.iter().flatten().map(|sums| u64::from(sums.tokens)).sum::<u64>())
         })
         .await?;
         ensure!(
@@ -130,14 +130,15 @@ pub async fn train(arguments: &TrainArguments) -> Result<Report> {
     }
     report.ceilings = Some(ceilings);
     report.settings = [
-        ("sequences", sequences),
-        ("tokens", arguments.tokens),
-        ("prompt_tokens", arguments.prompt_tokens),
-        ("pack_tokens", arguments.pack_tokens),
-        ("packs", step.packs.len() as u32),
-        ("chunk_tokens", arguments.chunk_tokens),
+        ("sequences", json!(sequences)),
+        ("tokens", json!(arguments.tokens)),
+        ("prompt_tokens", json!(arguments.prompt_tokens)),
+        ("pack_tokens", json!(arguments.pack_tokens)),
+        ("packs", json!(step.packs.len())),
+        ("chunk_tokens", json!(arguments.chunk_tokens)),
+        ("activations", json!(step.memory.activations)),
     ]
-    .map(|(name, value)| (name.to_owned(), json!(value)))
+    .map(|(name, value)| (name.to_owned(), value))
     .into_iter()
     .collect();
     worker.end().await?;
