@@ -7,6 +7,7 @@ README.md beside this says what each work is, and what it needs. A round is rlpi
 two medians. A peer that is not installed is left out, and named.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -89,41 +90,64 @@ def works(wanted):
 def environment(wanted, work):
     """What pipelines ask for by variables."""
     variables = dict(os.environ, MODEL_PATH=wanted.model)
-    task = "chain_sum" if "chain-sum" in " ".join(work.ours) else "gsm8k"
-    folder = wanted.chain_sum if task == "chain_sum" else wanted.gsm8k
+    is_chain_sum = "chain-sum" in " ".join(work.ours)
+    folder = wanted.chain_sum if is_chain_sum else wanted.gsm8k
     if folder:
-        prefix = "chain_sum_" if task == "chain_sum" else ""
+        prefix = "chain_sum_" if is_chain_sum else ""
         variables |= {"DATA_PATH": os.path.join(folder, f"{prefix}train.jsonl"),
                       "EVAL_DATA_PATH": os.path.join(folder, f"{prefix}test.jsonl")}
     return variables
 
 
-def run(command, variables):
+# How torch and rlpipe say that there is too little memory: on a card, in cuBLAS, on a processor, before anything starts.
+TOO_LITTLE = {"out of memory": "out of memory", "CUBLAS_STATUS_ALLOC_FAILED": "out of memory", "can't allocate memory": "out of memory",
+              "error[RL1133]": "refused before it starts: too little memory", "error[RL0705]": "refused before it starts: too little memory"}
+
+
+def ended(command, variables, limit_s):
+    """Exit code, output and errors; without a code where it took too long."""
+    # In the project's folder, so that pipelines have the same name wherever it lies.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables, cwd=PROJECT) as process:
+        try:
+            return (*process.communicate(timeout=limit_s), process.returncode)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=60)
+            return ("", "", None)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def run(command, variables, limit_s=None):
     """The JSON that a command prints; what it says besides is shown."""
     print("$", " ".join(map(str, command)), file=sys.stderr, flush=True)
     start = time.perf_counter()
-    # In the project's folder, so that pipelines have the same name wherever it lies.
-    ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, env=variables, cwd=PROJECT, check=False)
+    output, errors, code = ended([str(word) for word in command], variables, limit_s)
     took = time.perf_counter() - start
-    if ended.returncode != 0:
-        print(ended.stderr[-4000:], file=sys.stderr)
-        return {"failed": f"exit code {ended.returncode}", "said": ended.stderr[-2000:]}
+    if code is None:
+        return {"failed": f"not done in {limit_s:g} s"}
+    if code != 0:
+        print(errors[-4000:], file=sys.stderr)
+        why = next((why for said, why in TOO_LITTLE.items() if said in errors), f"exit code {code}")
+        return {"failed": why, "said": errors[-2000:], "whole_process_s": round(took, 2)}
     # Libraries may print before the results.
     try:
-        found = json.loads(ended.stdout[ended.stdout.index("{"):])
+        found = json.loads(output[output.index("{"):])
     except ValueError:
-        return {"failed": "printed no results", "said": ended.stdout[-2000:]}
+        return {"failed": "printed no results", "said": output[-2000:]}
     found["whole_process_s"] = round(took, 2)
     return found
 
 
-def ours(wanted, work, folder):
+def ours(wanted, work, folder, limit_s=None):
     """Where it is a run, with its rewards: a faster step that learns less is not faster."""
     command = [wanted.rlpipe, *work.ours, "--format", "json"]
     is_run = work.ours[1] == "step"
     if is_run:
         command += ["--work-dir", folder]
-    found = run(command, environment(wanted, work))
+    found = run(command, environment(wanted, work), limit_s)
     metrics = sorted(pathlib.Path(folder).glob("*/*/metrics.jsonl"))
     if is_run and metrics and "measured" in found:
         rows = [json.loads(line) for line in metrics[-1].read_text().splitlines()]

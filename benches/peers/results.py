@@ -91,3 +91,8 @@ def show(bench, package, device, folder, parameters, dtype, settings, results, n
         "measured": results,
         "notes": list(notes),
     }, indent=2))
+
+
+def show_failed(bench, why, error, settings):
+    """Prints the JSON of work that could not be done."""
+    print(json.dumps({"bench": bench, "failed": why, "said": str(error), "settings": settings}, indent=2))
