@@ -1,8 +1,9 @@
 //! `rlpipe bench` with a real worker: what is counted, and the shape of the JSON. No time is held against a clock.
 
+use libc::{SIGINT, SIGSTOP, SIGTERM};
 use serde_json::{Value, json};
 
-use crate::harness::{Ended, Place, Running, pipeline};
+use crate::harness::{Ended, Place, Running, pipeline, send};
 
 fn bench(place: &Place, arguments: &[&str]) -> Ended {
     let mut command = place.rlpipe();
@@ -213,6 +214,59 @@ fn a_step_is_taken_apart_and_its_run_is_kept_where_that_is_asked_for() {
     assert!(!times("at work").is_empty() && !times("write").is_empty());
 }
 
+/// Whose worker stands still, so that nothing ends by itself.
+fn held(place: &Place, arguments: &[&str]) -> Running {
+    let mut command = place.rlpipe();
+    command.arg("bench").args(arguments);
+    let mut bench = Running::start(command);
+    send(bench.until_below("rlpipe-worker"), SIGSTOP);
+    bench
+}
+
+#[test]
+fn an_interrupt_leaves_no_process_and_no_folder() {
+    let file = pipeline();
+    let step = ["step", file.to_str().unwrap(), "--steps", "1000000"];
+    let generate = [&["generate", "--new-tokens", "1000"][..], &TINY].concat();
+    for (arguments, signal) in [
+        (&step[..], SIGTERM),
+        (&step[..], SIGINT),
+        (&generate, SIGTERM),
+        (&generate, SIGINT),
+    ] {
+        let place = Place::new();
+        let bench = held(&place, arguments);
+        bench.signal(signal);
+        bench.end().expect(130);
+        place.assert_cleared();
+    }
+}
+
+#[test]
+fn a_kill_leaves_no_process() {
+    let (place, file) = (Place::new(), pipeline());
+    held(&place, &["step", file.to_str().unwrap(), "--steps", "1000000"]).kill();
+}
+
+#[test]
+fn the_run_is_found_wherever_it_is() {
+    let (place, file) = (Place::new(), pipeline());
+    let runs = place.path().join("a, in b");
+    let arguments = [
+        "step",
+        file.to_str().unwrap(),
+        "--steps",
+        "1",
+        "--work-dir",
+        runs.to_str().unwrap(),
+    ];
+    for attempt in ["0001", "0002"] {
+        let ended = bench(&place, &arguments).expect(0);
+        let trace = runs.join("small").join(attempt).join("trace.json");
+        assert!(ended.output.contains(&*trace.to_string_lossy()), "{}", ended.output);
+    }
+}
+
 #[test]
 fn what_cannot_be_measured_is_said_with_what_to_do() {
     let place = Place::new();
@@ -227,6 +281,53 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
         (
             &["generate", "--shape", "tiny", "--prompt-tokens", "2048"],
             &["`max_context_tokens` is 2080", "2 to 2048 positions"],
+        ),
+        (
+            &[
+                "generate",
+                "--shape",
+                "tiny",
+                "--prompts",
+                "4000000000",
+                "--samples",
+                "4000000000",
+                "--shared",
+            ],
+            &[
+                "16000000000000000000 sequences of",
+                "this machine has",
+                "give fewer `--prompts` or `--samples`",
+            ],
+        ),
+        (
+            &[
+                "train",
+                "--shape",
+                "tiny",
+                "--sequences",
+                "4000000000",
+                "--tokens",
+                "4000000000",
+            ],
+            &[
+                "16000000000000000000 tokens in all",
+                "give fewer `--sequences` or `--tokens`",
+            ],
+        ),
+        (
+            &[
+                "generate",
+                "--shape",
+                "tiny",
+                "--accelerator",
+                "cpu",
+                "--slots",
+                "4000000000",
+            ],
+            &[
+                "can't allocate memory",
+                "with `--slots 4000000000`; with fewer, less is held",
+            ],
         ),
         (
             &["validate", "absent.yaml"],

@@ -214,6 +214,29 @@ impl Running {
         worker.unwrap_or_else(|| panic!("there is no worker after:\n{}", self.seen.join("\n")))
     }
 
+    /// The first process below it with this name, once there is one. Its end too is waited for, and that of those between.
+    pub fn until_below(&mut self, name: &str) -> u32 {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut below = children(self.child.id());
+            let mut seen = 0;
+            while let Some(process) = below.get(seen).copied() {
+                if name_of(process) == name {
+                    self.workers.extend(&below[..=seen]);
+                    return process;
+                }
+                below.extend(children(process));
+                seen += 1;
+            }
+            let text = self.seen.join("\n");
+            assert!(
+                Instant::now() < until && runs(self.child.id()),
+                "there is no `{name}`:\n{text}"
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     fn find_worker(&mut self) -> Option<u32> {
         let mut children = children(self.child.id()).into_iter();
         let worker = children.find(|id| name_of(*id) == "rlpipe-worker");

@@ -363,13 +363,14 @@ fn settings(plan: &Value) -> Value {
 }
 
 /// Ctrl-C and termination.
-struct Interrupts {
+pub struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Interrupts {
-    fn listen() -> Result<Self> {
+    /// From now on neither ends this process by itself.
+    pub fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -377,7 +378,8 @@ impl Interrupts {
         })
     }
 
-    async fn next(&mut self) {
+    /// Waits for the next of either.
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

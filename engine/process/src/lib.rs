@@ -156,6 +156,14 @@ impl Process {
         exit
     }
 
+    /// Sends it a signal, and not to what it started. Nothing if it has ended.
+    pub fn signal(&self, signal: i32) {
+        if let Some(process) = self.child.id().and_then(|id| libc::pid_t::try_from(id).ok()) {
+            // SAFETY: sends a signal, to a child of this process that was not waited for.
+            unsafe { libc::kill(process, signal) };
+        }
+    }
+
     /// Kills it and the processes that it started. Nothing if it has ended.
     pub fn kill(&mut self) {
         // None once it was waited for: its id may be someone else's by now.

@@ -1,18 +1,67 @@
 //! This program, started again.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rlpipe_process::{Exit, Spawner};
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use crate::arguments::PipelineArguments;
+use crate::run::Interrupts;
 
-/// A verb of this program for a pipeline. It is killed where nobody waits for it any more.
+/// For a run to stop at once; then it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is left of a child.
+pub struct Ended {
+    pub process: u32,
+    pub exit: Exit,
+    /// Its standard error.
+    pub said: String,
+}
+
+/// Waits for its end; none where this program is interrupted, which ends it.
+pub async fn ended(command: Command, interrupts: &mut Interrupts) -> Result<Option<Ended>> {
+    let started = Spawner::new()?.spawn(command).await;
+    let mut process = started.context("cannot start this program again")?;
+    let (_, _, errors) = process.pipes();
+    // Read meanwhile, whatever is waited for: who says much must not wait for a reader.
+    let reading = tokio::spawn(async move {
+        let mut said = Vec::new();
+        if let Some(mut errors) = errors {
+            errors.read_to_end(&mut said).await?;
+        }
+        std::io::Result::Ok(said)
+    });
+    let exit = tokio::select! {
+        exit = process.wait() => exit,
+        () = interrupts.next() => {
+            // To a run, a first and a second Ctrl-C: it stops at once. Two of the same may come as one.
+            process.signal(libc::SIGTERM);
+            process.signal(libc::SIGINT);
+            if tokio::time::timeout(PATIENCE, process.wait()).await.is_err() {
+                process.kill();
+                process.wait().await;
+            }
+            return Ok(None);
+        }
+    };
+    let said = reading.await?.context("cannot read what this program says")?;
+    Ok(Some(Ended {
+        process: process.id(),
+        exit,
+        said: String::from_utf8_lossy(&said).into_owned(),
+    }))
+}
+
+/// A verb of this program for a pipeline.
 pub fn command(verb: &str, pipeline: &PipelineArguments) -> Result<Command> {
     let program = std::env::current_exe().context("this program's own path cannot be found out")?;
     let mut command = Command::new(program);
     command.arg(verb).args(&pipeline.files).args(options(pipeline));
-    command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     Ok(command)
 }
 

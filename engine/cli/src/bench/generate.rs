@@ -1,6 +1,6 @@
 //! `rlpipe bench generate`: prompts of random ids, all at once, as a run sends them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use rlpipe_backends::{EngineSpec, TorchEngine};
 use rlpipe_core::data::{Sampling, Seed};
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::arguments::GenerateArguments;
 use super::report::{CeilingsLine, Measured, Report};
 use super::roofline::Generation;
-use super::worker::{BenchWorker, MODEL, random_ids, timed};
+use super::worker::{BenchWorker, MODEL, ensure_held, random_ids, timed};
 
 /// What is asked for in each run.
 #[derive(Debug, Clone, Copy)]
@@ -103,9 +103,23 @@ pub async fn generate(arguments: &GenerateArguments) -> Result<Report> {
         memory_fraction: arguments.memory_fraction,
         own_weights: false,
     };
-    let loaded = worker.load(arguments.worker.dtype, Some(spec), false).await?;
+    let prompts = arguments.prompts.unwrap_or(prompts);
+    let responses = u128::from(prompts) * u128::from(arguments.samples);
+    let run_prompts = if arguments.shared { responses } else { prompts.into() };
+    ensure_held(
+        responses,
+        run_prompts * u128::from(arguments.prompt_tokens) + responses * u128::from(new_tokens),
+        "`--prompts` or `--samples`, or shorter ones",
+    )?;
+    let loaded = worker.load(arguments.worker.dtype, Some(spec), false).await;
+    let loaded = match arguments.slots {
+        Some(slots) => {
+            loaded.with_context(|| format!("nothing can be loaded with `--slots {slots}`; with fewer, less is held"))?
+        }
+        None => loaded?,
+    };
     let asked = Asked {
-        prompts: arguments.prompts.unwrap_or(prompts),
+        prompts,
         prompt_tokens: arguments.prompt_tokens,
         new_tokens,
         samples: arguments.samples,

@@ -13,13 +13,16 @@ mod train;
 mod validate;
 mod worker;
 
+use std::future::Future;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
 use arguments::{Bench, BenchArguments};
+use report::Report;
 
 use crate::INTERRUPTED;
+use crate::run::Interrupts;
 
 /// Measures, and shows what came of it.
 pub fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
@@ -27,12 +30,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    let result = runtime.block_on(async {
-        tokio::select! {
-            report = measured(&arguments.what) => report.map(Some),
-            _ = tokio::signal::ctrl_c() => Ok(None),
-        }
-    });
+    let result = runtime.block_on(measured(&arguments.what));
     runtime.shutdown_background();
     let Some(report) = result? else {
         return Ok(ExitCode::from(INTERRUPTED));
@@ -47,11 +45,23 @@ pub fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measured(what: &Bench) -> Result<report::Report> {
+/// None where it was interrupted: then nothing that it started is left, and no folder.
+async fn measured(what: &Bench) -> Result<Option<Report>> {
+    let mut interrupts = Interrupts::listen()?;
     match what {
-        Bench::Generate(arguments) => generate::generate(arguments).await,
-        Bench::Train(arguments) => train::train(arguments).await,
-        Bench::Step(arguments) => step::step(arguments).await,
-        Bench::Validate(arguments) => validate::validate(arguments).await,
+        Bench::Generate(arguments) => unless_interrupted(&mut interrupts, generate::generate(arguments)).await,
+        Bench::Train(arguments) => unless_interrupted(&mut interrupts, train::train(arguments)).await,
+        Bench::Step(arguments) => step::step(arguments, &mut interrupts).await,
+        Bench::Validate(arguments) => validate::validate(arguments, &mut interrupts).await,
+    }
+}
+
+async fn unless_interrupted(
+    interrupts: &mut Interrupts,
+    measured: impl Future<Output = Result<Report>>,
+) -> Result<Option<Report>> {
+    tokio::select! {
+        report = measured => report.map(Some),
+        () = interrupts.next() => Ok(None),
     }
 }

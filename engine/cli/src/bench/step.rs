@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use rlpipe_runtime::run::{MetricsFile, MetricsRow};
+use rlpipe_runtime::plan::Plan;
+use rlpipe_runtime::run::{MetricsFile, MetricsRow, held_by};
 use serde_json::{Value, json};
 
 use super::arguments::StepArguments;
@@ -12,6 +13,8 @@ use super::child;
 use super::report::{Done, Measured, Program, Report};
 use super::statistics::Spread;
 use crate::arguments::PipelineArguments;
+use crate::run::Interrupts;
+use crate::validate::compiled;
 
 /// The whole of a step: the others are shares of it.
 const WHOLE: &str = "time/step_s";
@@ -21,8 +24,8 @@ const RATES: [(&str, &str, &str); 2] = [
     ("throughput/train_tok_s", "tokens", "time/train_s"),
 ];
 
-/// Measures.
-pub async fn step(arguments: &StepArguments) -> Result<Report> {
+/// Measures; none where it is interrupted.
+pub async fn step(arguments: &StepArguments, interrupts: &mut Interrupts) -> Result<Option<Report>> {
     let scratch = tempfile::Builder::new()
         .prefix("rlpipe-bench-")
         .tempdir()
@@ -39,10 +42,11 @@ pub async fn step(arguments: &StepArguments) -> Result<Report> {
     command
         .args(["--progress", "lines", "--steps", &steps])
         .stdout(Stdio::null());
-    let ended = command.output().await.context("cannot start this program again")?;
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    ensure!(ended.status.success(), "the run failed:\n{}", said.trim_end());
-    let folder = run_folder(&said).with_context(|| format!("the run does not say where it is:\n{said}"))?;
+    let Some(ended) = child::ended(command, interrupts).await? else {
+        return Ok(None);
+    };
+    ensure!(ended.exit.code == Some(0), "the run failed:\n{}", ended.said.trim_end());
+    let folder = run_folder(&pipeline, ended.process)?;
     let rows = MetricsFile::read(&folder.join("metrics.jsonl"))?;
     let mut report = of_rows(&rows, arguments)?;
     let identity = identity(&folder);
@@ -55,17 +59,21 @@ pub async fn step(arguments: &StepArguments) -> Result<Report> {
         ),
         None => "`--work-dir FOLDER` keeps the run, with `trace.json`, which shows when what ran".to_owned(),
     });
-    Ok(report)
+    Ok(Some(report))
 }
 
-/// The run's own first line ends in ", in FOLDER".
-fn run_folder(said: &str) -> Option<PathBuf> {
-    let folders = said
-        .lines()
-        .filter_map(|line| Some(PathBuf::from(line.rsplit_once(", in ")?.1)));
-    folders
-        .into_iter()
-        .find(|folder| folder.join("metrics.jsonl").is_file())
+/// The folder of a run that a process has done.
+fn run_folder(pipeline: &PipelineArguments, process: u32) -> Result<PathBuf> {
+    let plan = compiled(pipeline)?.pipeline.as_ref().and_then(Plan::of);
+    let plan = plan.context("the pipeline has faults now that it had not when the run began; measure again")?;
+    let work_dir = plan.run.work_dir.as_path();
+    held_by(work_dir, &plan.name, process)?.with_context(|| {
+        let place = work_dir.join(&plan.name);
+        format!(
+            "the run has left `{}` since it ended, or its files have changed; measure again",
+            place.display()
+        )
+    })
 }
 
 /// Device and torch, from the manifest of the checkpoint that a run writes when it stops.

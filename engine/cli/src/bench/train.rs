@@ -10,7 +10,7 @@ use serde_json::json;
 use super::arguments::{BenchActivations, TrainArguments};
 use super::report::{CeilingsLine, Measured, Report};
 use super::roofline::Training;
-use super::worker::{BenchWorker, MODEL, random_ids, timed};
+use super::worker::{BenchWorker, MODEL, ensure_held, random_ids, timed};
 
 /// What a trainer has where nothing is said.
 const OPTIMIZER: AdamW = AdamW {
@@ -96,6 +96,8 @@ pub async fn train(arguments: &TrainArguments) -> Result<Report> {
     );
     let worker = BenchWorker::start(&arguments.worker).await?;
     let sequences = arguments.sequences.unwrap_or(if worker.is_cpu() { 8 } else { 512 });
+    let tokens = u128::from(sequences) * u128::from(arguments.tokens);
+    ensure_held(sequences.into(), tokens, "`--sequences` or `--tokens`")?;
     let loaded = worker.load(arguments.worker.dtype, None, true).await?;
     let learner = learner(&worker.worker).await?;
     let step = Step::new(arguments, sequences, loaded.vocabulary);

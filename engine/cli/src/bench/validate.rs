@@ -2,26 +2,29 @@
 
 use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::arguments::ValidateArguments;
 use super::child;
 use super::report::{Measured, Program, Report};
 use super::worker::timed;
+use crate::run::Interrupts;
 
-/// Measures.
-pub async fn validate(arguments: &ValidateArguments) -> Result<Report> {
+/// Measures; none where it is interrupted.
+pub async fn validate(arguments: &ValidateArguments, interrupts: &mut Interrupts) -> Result<Option<Report>> {
     let mut seconds = Vec::new();
     for _ in 0..=arguments.runs {
         let mut command = child::command("validate", &arguments.pipeline)?;
         command.args(["--format", "concise"]).stdout(Stdio::null());
-        let (ended, elapsed_s) =
-            timed(async { command.output().await.context("cannot start this program again") }).await?;
+        let (ended, elapsed_s) = timed(child::ended(command, interrupts)).await?;
+        let Some(ended) = ended else {
+            return Ok(None);
+        };
         ensure!(
-            ended.status.success(),
+            ended.exit.code == Some(0),
             "the pipeline has faults, so this would measure something else:\n{}",
-            String::from_utf8_lossy(&ended.stderr).trim_end()
+            ended.said.trim_end()
         );
         seconds.push(elapsed_s);
     }
@@ -29,11 +32,11 @@ pub async fn validate(arguments: &ValidateArguments) -> Result<Report> {
         warm_up_s: seconds.first().copied(),
         ..measured
     });
-    Ok(Report {
+    Ok(Some(Report {
         settings: [("pipeline".to_owned(), json!(child::shown(&arguments.pipeline)))]
             .into_iter()
             .collect(),
         measured: measured.into_iter().collect(),
         ..Report::of_driver("validate", Program::this(), arguments.shown.date.as_ref())
-    })
+    }))
 }

@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rlpipe_backends::{EngineSpec, Hub, LoadRequest, Loaded, Worker};
 use rlpipe_core::data::Seed;
 use rlpipe_runtime::cluster::{LocalCluster, worker_log};
-use rlpipe_runtime::compile::{Accelerator, driver_version};
+use rlpipe_runtime::compile::{Accelerator, Machine, driver_version, shown_bytes};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -129,6 +129,28 @@ impl BenchWorker {
         ended_or_killed(self.watcher).await;
         Ok(())
     }
+}
+
+/// Of driver and worker together: measured with a hundred thousand prompts of one token, which had as many answers.
+const BYTES_OF_A_SEQUENCE: u128 = 2304;
+/// Its id and its log-prob, on both sides.
+const BYTES_OF_A_TOKEN: u128 = 16;
+
+/// Refuses so many sequences and tokens of a run as this machine's memory cannot hold. `fewer` is what to give less of.
+pub fn ensure_held(sequences: u128, tokens: u128, fewer: &str) -> Result<()> {
+    let bytes = sequences
+        .saturating_mul(BYTES_OF_A_SEQUENCE)
+        .saturating_add(tokens.saturating_mul(BYTES_OF_A_TOKEN));
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let there = Machine::this().memory.map_or(u64::MAX, |memory| memory.0);
+    ensure!(
+        bytes <= there,
+        "{sequences} sequences of {tokens} tokens in all take about {} of memory in this program and in the worker, and \
+         this machine has {}; give fewer {fewer}",
+        shown_bytes(bytes),
+        shown_bytes(there)
+    );
+    Ok(())
 }
 
 /// Random ids below a vocabulary.

@@ -244,6 +244,15 @@ pub fn standing(work_dir: &Path, name: &str) -> Result<Standing, RunError> {
     })
 }
 
+/// The attempt of a run that a process of this machine held last, which may have ended since.
+pub fn held_by(work_dir: &Path, name: &str, process: u32) -> Result<Option<PathBuf>, RunError> {
+    let run = run_path(work_dir, name)?;
+    let attempts = attempts(&run)?.into_iter().rev();
+    let mut paths = attempts.map(|number| run.join(attempt_name(number)));
+    // Ids of processes come again: the newest.
+    Ok(paths.find(|path| fs::read_to_string(path.join("lock")).is_ok_and(|text| text == holder(process))))
+}
+
 fn run_path(work_dir: &Path, name: &str) -> Result<PathBuf, RunError> {
     let mut components = Path::new(name).components();
     let one = matches!((components.next(), components.next()), (Some(Component::Normal(part)), None) if part == name);
@@ -295,19 +304,19 @@ fn lock(folder: &Path) -> Result<File, RunError> {
         }
         Err(TryLockError::Error(error)) => return Err(RunError::io("lock", &path, None, error)),
     }
-    let holder = holder();
+    let holder = holder(process::id());
     file.set_len(0)
         .and_then(|()| file.write_all(holder.as_bytes()))
         .named_write(&path, holder.len())?;
     Ok(file)
 }
 
-/// This process, for those who find the folder in use; on a shared file system they may sit elsewhere.
-fn holder() -> String {
+/// A process of this machine, for those who find the folder in use; on a shared file system they may sit elsewhere.
+fn holder(process: u32) -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {
-        "" => format!("process {}\n", process::id()),
-        host => format!("process {} on {host}\n", process::id()),
+        "" => format!("process {process}\n"),
+        host => format!("process {process} on {host}\n"),
     }
 }
 

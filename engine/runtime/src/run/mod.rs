@@ -17,7 +17,7 @@ pub use checkpoint::{Checkpoint, Checkpoints, Identity, Manifest, Partial, compa
 pub use differences::differences;
 pub use disk::{copy_texts, fresh_folder, name_dtype, publish_folder, write_atomic};
 pub use errors::RunError;
-pub use folder::{Purpose, RunFolder, Standing, standing};
+pub use folder::{Purpose, RunFolder, Standing, held_by, standing};
 pub use metrics::{MetricsFile, MetricsRow};
 pub use rollouts::{UnreadRollouts, read_rollouts, write_rollouts};
 pub use tensorboard::EventFile;
