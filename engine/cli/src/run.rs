@@ -168,6 +168,10 @@ async fn execute(
         None => String::new(),
     };
     progress.line(&format!("{}{from}, in {}", plan.name, place.display()));
+    let activations = plan.memory.iter().flat_map(|worker| &worker.activations);
+    for less in activations.filter(|chosen| !chosen.too_large.is_empty()) {
+        progress.line(&crate::plan::memory::activations(less));
+    }
 
     let stop = Stop::default();
     let fleet = tokio::select! {

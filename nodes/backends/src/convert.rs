@@ -223,7 +223,7 @@ pub(crate) fn adamw_to_wire(optimizer: &AdamW) -> v1::AdamW {
 
 pub(crate) fn activations_to_wire(activations: Activations) -> v1::Activations {
     match activations {
-        // Nothing yet makes another choice.
+        // A plan has chosen; nobody who has none knows what there is room for.
         Activations::Auto | Activations::Keep => v1::Activations::Keep,
         Activations::RecomputeGated => v1::Activations::RecomputeGated,
         Activations::RecomputeLayers => v1::Activations::RecomputeLayers,

@@ -68,22 +68,27 @@ impl Policy {
             network,
         };
         if let Some(spec) = &command.engine {
-            // Gradients, moments and their scratch are not allocated yet.
-            let held = if command.trainable {
-                16 * policy.network.layout.parameters()
-            } else {
-                0
-            };
+            // The cache is sized by what is free once these are there.
+            policy.engine_weights = spec.own_weights.then(|| copies(&policy.weights));
             policy.engine = Some(Engine::new(
                 &policy.network,
                 spec,
-                held,
+                policy.training_bytes(),
                 command.token_bytes.clone(),
                 0,
             )?);
-            policy.engine_weights = spec.own_weights.then(|| copies(&policy.weights));
         }
         Ok(policy)
+    }
+
+    /// What StartTraining asks for: gradients and two moments, of the shapes and the type of the master weights; nothing where
+    /// the model is not trained. In bytes.
+    pub fn training_bytes(&self) -> u64 {
+        let bytes = |leaf: &Tensor| (leaf.numel() * leaf.kind().elt_size_in_bytes()) as u64;
+        match self.trainable {
+            true => 3 * self.master().iter().map(bytes).sum::<u64>(),
+            false => 0,
+        }
     }
 
     /// What Load answers.

@@ -5,6 +5,7 @@ mod common;
 
 use common::{adamw, cpu, fresh, golden, load_command, policy_loss, sequence, train_pack};
 use rlpipe_torch::policy::Policy;
+use rlpipe_torch::train::AdamW;
 use rlpipe_wire::v1;
 use rlpipe_wire::v1::Kl;
 use rlpipe_wire::v1::train_pack::Loss;
@@ -71,6 +72,23 @@ fn loaded(name: &str, dtype: &str) -> Policy {
         ..load_command(&golden(name), dtype, None)
     };
     Policy::load(&command, &cpu()).unwrap()
+}
+
+#[test]
+fn the_cache_leaves_what_training_asks_for() {
+    for (dtype, of_parameter) in [("float64", 3 * 8), ("float32", 12), ("bfloat16", 12)] {
+        let mut policy = loaded("qwen3-biases", dtype);
+        let said = policy.training_bytes();
+        assert_eq!(said, of_parameter * policy.network.layout.parameters(), "{dtype}");
+        policy.start_training(adamw()).unwrap();
+        let trainer = policy.trainer.as_ref().unwrap();
+        let AdamW { means, squares, .. } = &trainer.optimizer;
+        let asked = trainer.gradients().iter().chain(means).chain(squares);
+        let bytes = asked.map(|leaf| leaf.numel() * leaf.kind().elt_size_in_bytes());
+        assert_eq!(bytes.sum::<usize>() as u64, said, "{dtype}");
+        policy.trainable = false;
+        assert_eq!(policy.training_bytes(), 0);
+    }
 }
 
 #[test]

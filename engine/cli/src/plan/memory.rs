@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rlpipe_runtime::compile::{MemoryDevice, MemoryPhase, WorkerMemory};
+use rlpipe_runtime::compile::{ChosenActivations, MemoryDevice, MemoryPhase, WorkerMemory};
 
 /// The section `memory`: the peak of each worker, and a row a part.
 pub fn section(workers: &[WorkerMemory]) -> String {
@@ -17,6 +17,9 @@ pub fn section(workers: &[WorkerMemory]) -> String {
         );
         for why in &worker.not_checked {
             let _ = writeln!(out, "  not checked: {why}");
+        }
+        for chosen in &worker.activations {
+            let _ = writeln!(out, "  {}", activations(chosen));
         }
         if worker.peak().is_none() {
             continue;
@@ -40,6 +43,19 @@ pub fn section(workers: &[WorkerMemory]) -> String {
         let _ = writeln!(out, "  by phase: {}", phases.join(", "));
     }
     out
+}
+
+/// What of a node's packs is kept, and why not more.
+pub fn activations(chosen: &ChosenActivations) -> String {
+    let too_large = chosen.too_large.iter();
+    let too_large: Vec<String> = too_large
+        .map(|(level, bytes)| format!("`{}` would take {}", level.name(), gib(*bytes)))
+        .collect();
+    let why = match too_large.is_empty() {
+        true => String::new(),
+        false => format!(", because {}", too_large.join(" and ")),
+    };
+    format!("activations of `{}`: {}{why}", chosen.node, chosen.level.name())
 }
 
 /// The peak in a few words.

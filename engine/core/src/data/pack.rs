@@ -72,7 +72,8 @@ pub enum Loss {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Activations {
-    /// Left to rlpipe, which keeps all.
+    /// As much as there is memory for, as far as it is known before the run: all of it, else without the gated part, else
+    /// the inputs of layers. `rlpipe plan` says which.
     #[default]
     Auto,
     /// All that is read again: the fastest.
@@ -81,6 +82,18 @@ pub enum Activations {
     RecomputeGated,
     /// The input of each layer: about a quarter of the memory, and a third more time.
     RecomputeLayers,
+}
+
+impl Activations {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Keep => "keep",
+            Self::RecomputeGated => "recompute_gated",
+            Self::RecomputeLayers => "recompute_layers",
+        }
+    }
 }
 
 /// What bounds the memory of a pack; results do not depend on it.

@@ -45,7 +45,9 @@ pub use data::{
 pub use environment::{Variables, is_secret};
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, proof};
-pub use memory::{MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory};
+pub use memory::{
+    ChosenActivations, MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory,
+};
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;
 pub use renamed::{RENAMED, Renamed, old_names};

@@ -229,6 +229,18 @@ impl Plan {
         sha256(value.to_string().as_bytes())
     }
 
+    /// A node as it runs: what of a pack is kept is what the table of memory says, where it has the node.
+    pub fn with_activations(&self, node: &PlannedNode) -> PlannedNode {
+        let mut node = node.clone();
+        let mut chosen = self.memory.iter().flat_map(|worker| &worker.activations);
+        if let Some(chosen) = chosen.find(|chosen| chosen.node == node.name)
+            && let Some(config) = node.config.as_object_mut()
+        {
+            config.insert("activations".to_owned(), json!(chosen.level));
+        }
+        node
+    }
+
     /// The node of a name.
     pub fn node(&self, name: &str) -> Option<&PlannedNode> {
         self.nodes.iter().find(|node| node.name == name)

@@ -94,7 +94,7 @@ pub fn build(plan: &Plan, kinds: &[Kind], services: &dyn Services) -> Result<Gra
         evaluators: BTreeMap::new(),
     };
     for node in &plan.nodes {
-        let config = node.load(kinds)?;
+        let config = plan.with_activations(node).load(kinds)?;
         built.add(node, config.as_ref(), services)?;
     }
     built.graph()

@@ -262,10 +262,8 @@ impl Decoder for Graphs {
 
     /// Sets pages aside for as many samples as possible, each up to its longest end: what runs is never put off again.
     fn room(&mut self, id: u64, request: &Request, samples: usize) -> usize {
-        let (prompt, longest) = (request.prompt.len(), request.prompt.len() + request.max_new_tokens);
-        let shared = prompt / PAGE_TOKENS;
-        // The last token is drawn and never run.
-        let own = pages_of((longest - 1).max(prompt)) - shared;
+        let prompt = request.prompt.len();
+        let (shared, own) = pages_of_a_sample(prompt, request.max_new_tokens);
         if samples > 0 && !self.prompts.contains_key(&id) {
             if self.pages.free() < pages_of(prompt) + own {
                 return 0;
@@ -392,7 +390,14 @@ impl Decoder for Graphs {
     }
 }
 
-/// Pages that a prompt and a sample of it take together: one is begun by the prompt, and copied for the sample.
+/// Pages that a sample shares with others of its prompt, and those that are its own: the last token is drawn and never run.
+fn pages_of_a_sample(prompt: usize, max_new_tokens: usize) -> (usize, usize) {
+    let shared = prompt / PAGE_TOKENS;
+    (shared, pages_of((prompt + max_new_tokens - 1).max(prompt)) - shared)
+}
+
+/// Most pages that a prompt and a sample of it take together: one is begun by the prompt, and copied for the sample. The table
+/// of memory says the same (`pages` in engine/runtime/src/compile/memory/parts.rs).
 fn pages_of_a_slot(context: usize) -> usize {
     pages_of(context) + 1
 }
@@ -413,6 +418,24 @@ fn scratch_bytes(network: &Network, slots: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// However long prompt and response are: what is set aside for a slot is never too little, and not too much for some.
+    #[test]
+    fn a_prompt_and_a_sample_of_it_fit_into_the_pages_of_a_slot() {
+        for context in [2, 63, 64, 65, 127, 128, 200, 320] {
+            let mut most = 0;
+            for prompt in 1..context {
+                for new in 1..=context - prompt {
+                    let (shared, own) = pages_of_a_sample(prompt, new);
+                    assert!((shared + own) * PAGE_TOKENS >= prompt + new - 1);
+                    most = most.max(pages_of(prompt) + own);
+                }
+            }
+            // What is drawn last is never run: a page that it alone would begin is not needed.
+            let begun = usize::from(context % PAGE_TOKENS == 1);
+            assert_eq!(most + begun, pages_of_a_slot(context), "{context}");
+        }
+    }
 
     #[test]
     fn buckets_hold_their_rows_and_are_few() {

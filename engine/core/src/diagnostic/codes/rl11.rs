@@ -300,6 +300,6 @@ pub static RL1133: Code = Code {
                   packs and prompts that are as large as settings let them be.",
         why: "The run would end in the middle of a step, on a processor by the system's choice of what to kill.",
         example: "nodes:\n  trainer: { type: trainer, pool: local, max_tokens_per_pack: 131072 }      # shortened\n",
-        fix: "Lower the setting that the finding names, or run on a machine with more. `rlpipe plan` shows every part.",
+        fix: "Change the setting that the finding names, or run on a machine with more. `rlpipe plan` shows every part.",
     },
 };

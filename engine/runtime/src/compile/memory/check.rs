@@ -1,10 +1,11 @@
 //! Whether a pool's worker has room for what is put into it, and a setting with which it has.
 
+use rlpipe_core::data::Activations;
 use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
 
 use super::super::config::PoolConfig;
 use super::super::pipeline::Pipeline;
-use super::needs::{self, Held};
+use super::needs::{self, Held, Learner};
 use super::parts::most_slots;
 use super::{Machine, MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory, device, of_pool};
 
@@ -62,7 +63,7 @@ enum Setting {
 
 impl Case<'_> {
     fn memory(&self, models: &[Held<'_>]) -> WorkerMemory {
-        of_pool(self.name, self.pool, models, self.outside)
+        of_pool(self.pipeline, self.name, self.pool, models, self.outside)
     }
 
     fn verdict(&self) -> Option<Diagnostic> {
@@ -102,6 +103,14 @@ impl Case<'_> {
         };
         diagnostic = diagnostic.label_text(format!("{} too little", gib(bytes - available)));
         diagnostic = diagnostic.note(largest(&memory, phase));
+        for chosen in &memory.activations {
+            if !chosen.too_large.is_empty() && chosen.level == Activations::RecomputeLayers {
+                let (node, level) = (&chosen.node, chosen.level.name());
+                diagnostic = diagnostic.note(format!(
+                    "`activations` of `{node}` is `{level}` already, which keeps least"
+                ));
+            }
+        }
         Some(self.mend(diagnostic, phase, available))
     }
 
@@ -124,24 +133,29 @@ impl Case<'_> {
             MemoryPhase::Head => [Setting::Chunk, Setting::Pack, Setting::Slots],
             _ => [Setting::Pack, Setting::Slots, Setting::Chunk],
         };
-        let mut found = false;
-        for setting in order {
-            let Some((node, value)) = self.solve(setting, available) else {
-                continue;
-            };
-            let node = &self.pipeline.nodes[node];
+        let left = self
+            .leave(available)
+            .map(|node| (node, &["activations"][..], "auto".to_owned()));
+        let solved = order.into_iter().filter_map(|setting| {
+            let (node, value) = self.solve(setting, available)?;
+            let is_trainer = self.pipeline.nodes[node]
+                .kind
+                .is_some_and(|kind| kind.name == "trainer");
             let keys: &[&str] = match setting {
                 Setting::Pack => &["max_tokens_per_pack"],
-                Setting::Chunk if node.kind.is_some_and(|kind| kind.name == "trainer") => {
-                    &["loss", "logprob_chunk_tokens"]
-                }
+                Setting::Chunk if is_trainer => &["loss", "logprob_chunk_tokens"],
                 Setting::Chunk => &["logprob_chunk_tokens"],
                 Setting::Slots => &["max_concurrent_rollouts"],
             };
+            Some((node, keys, value.to_string()))
+        });
+        let mut found = false;
+        for (node, keys, value) in left.into_iter().chain(solved) {
+            let node = &self.pipeline.nodes[node];
             let path = format!("nodes.{}.{}", node.name, keys.join("."));
             match node.written(keys) {
-                Some(range) if diagnostic.fix.is_none() && !found => {
-                    diagnostic = diagnostic.fix(format!("make `{path}` {value}"), range, value.to_string());
+                Some(range) if !found => {
+                    diagnostic = diagnostic.fix(format!("make `{path}` {value}"), range, value);
                 }
                 _ => diagnostic = diagnostic.note(format!("it fits with `--set {path}={value}`")),
             }
@@ -156,13 +170,39 @@ impl Case<'_> {
         })
     }
 
+    fn fits(&self, models: &[Held<'_>], available: u64) -> bool {
+        self.memory(models).peak().is_some_and(|(_, bytes)| bytes <= available)
+    }
+
+    fn learners(&self) -> impl Iterator<Item = &Learner> {
+        let learners = self.models.iter().flat_map(|held| &held.learners);
+        learners.filter(|learner| learner.trains)
+    }
+
+    /// The node with which everything fits if what it keeps of packs is left to rlpipe, and is not now.
+    fn leave(&self, available: u64) -> Option<usize> {
+        let set = self
+            .learners()
+            .filter(|learner| learner.activations != Activations::Auto);
+        set.map(|learner| learner.node).find(|node| {
+            let mut models = self.models.clone();
+            let learners = models.iter_mut().flat_map(|held| &mut held.learners);
+            for learner in learners.filter(|learner| learner.node == *node) {
+                learner.activations = Activations::Auto;
+            }
+            self.fits(&models, available)
+        })
+    }
+
     /// The largest round value of a setting with which everything fits, and the node that has it.
     fn solve(&self, setting: Setting, available: u64) -> Option<(usize, u64)> {
-        let (node, now, least) = self.governing(setting)?;
-        let fits = |value: u64| {
-            let memory = self.memory(&self.with(setting, node, value));
-            memory.peak().is_some_and(|(_, bytes)| bytes <= available)
-        };
+        let mut governing = self.governing(setting).into_iter();
+        governing.find_map(|(node, now, least)| Some((node, self.solve_at(setting, node, (least, now), available)?)))
+    }
+
+    /// The same for a node, between the least that may be and what is set.
+    fn solve_at(&self, setting: Setting, node: usize, (least, now): (u64, u64), available: u64) -> Option<u64> {
+        let fits = |value: u64| self.fits(&self.with(setting, node, value), available);
         if least >= now || !fits(least) {
             return None;
         }
@@ -173,30 +213,22 @@ impl Case<'_> {
         }
         // Not everything grows with a setting: the heap holds no very large tensors.
         let round = Some(round_down(low, least)).filter(|value| fits(*value));
-        Some((node, round.unwrap_or(low)))
+        Some(round.unwrap_or(low))
     }
 
-    /// The node whose setting decides, its value, and the least that may be.
-    fn governing(&self, setting: Setting) -> Option<(usize, u64, u64)> {
-        let learners = || {
-            self.models
-                .iter()
-                .flat_map(|held| &held.learners)
-                .filter(|learner| learner.trains)
-        };
+    /// The nodes that have a setting, each with its value and the least that may be.
+    fn governing(&self, setting: Setting) -> Vec<(usize, u64, u64)> {
+        let pack = |learner: &Learner| (learner.node, learner.tokens(), learner.longest);
+        let chunk = |learner: &Learner| (learner.node, learner.chunk(), 1);
         match setting {
-            Setting::Pack => {
-                let learner = learners().max_by_key(|learner| learner.tokens())?;
-                Some((learner.node, learner.tokens(), learner.longest))
-            }
-            Setting::Chunk => {
-                let learner = learners().max_by_key(|learner| learner.chunk())?;
-                Some((learner.node, learner.chunk(), 1))
-            }
+            Setting::Pack => self.learners().map(pack).collect(),
+            Setting::Chunk => self.learners().map(chunk).collect(),
             Setting::Slots => {
-                let engine = self.models.iter().find_map(|held| held.engine.as_ref())?;
-                let chosen = most_slots(device(self.pool, self.outside)?);
-                Some((engine.node, engine.slots.unwrap_or(chosen), 1))
+                let engines = self.models.iter().filter_map(|held| held.engine.as_ref());
+                let most = device(self.pool, self.outside).map_or(0, most_slots);
+                engines
+                    .map(|engine| (engine.node, engine.slots.unwrap_or(most), 1))
+                    .collect()
             }
         }
     }

@@ -1,6 +1,7 @@
 //! RL07: what workers hold in memory, part by part, against what there is. docs/memory.md has the formulas.
 
 mod check;
+mod levels;
 mod needs;
 mod parts;
 mod stored;
@@ -15,7 +16,7 @@ use needs::Held;
 pub use needs::synced_every;
 use parts::Sizes;
 pub use stored::{Stored, stored};
-pub use table::{MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory};
+pub use table::{ChosenActivations, MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory};
 
 /// What each worker holds. `outside`: the machine that is looked at, and models' folders with it; without one only what
 /// the text says is known. `tallies`: of the data that was read, which says how long prompts and examples are.
@@ -25,7 +26,7 @@ pub fn worker_memory(pipeline: &Pipeline, outside: Option<&Machine>, tallies: &[
         let Some(pool) = pipeline.pools.get(name).and_then(|pool| pool.config.as_ref()) else {
             continue;
         };
-        let one = of_pool(name, pool, &models, outside);
+        let one = of_pool(pipeline, name, pool, &models, outside);
         for _ in 0..pool.workers() {
             workers.push(WorkerMemory {
                 rank: workers.len() as u32,
@@ -36,8 +37,24 @@ pub fn worker_memory(pipeline: &Pipeline, outside: Option<&Machine>, tallies: &[
     workers
 }
 
+/// What a worker of one pool holds, with `activations: auto` as there is room.
+fn of_pool(
+    pipeline: &Pipeline,
+    name: &str,
+    pool: &PoolConfig,
+    models: &[Held<'_>],
+    outside: Option<&Machine>,
+) -> WorkerMemory {
+    let mut models = models.to_vec();
+    let activations = levels::choose(pipeline, &mut models, |models| held_in(name, pool, models, outside));
+    WorkerMemory {
+        activations,
+        ..held_in(name, pool, &models, outside)
+    }
+}
+
 /// What a worker of one pool holds.
-fn of_pool(name: &str, pool: &PoolConfig, models: &[Held<'_>], outside: Option<&Machine>) -> WorkerMemory {
+fn held_in(name: &str, pool: &PoolConfig, models: &[Held<'_>], outside: Option<&Machine>) -> WorkerMemory {
     let mut not_checked = Vec::new();
     let device = device(pool, outside);
     if device.is_none() {
@@ -74,6 +91,7 @@ fn of_pool(name: &str, pool: &PoolConfig, models: &[Held<'_>], outside: Option<&
         device,
         available_bytes: available,
         parts,
+        activations: Vec::new(),
         not_checked,
     }
 }

@@ -126,6 +126,10 @@ pub fn of_pools<'a>(pipeline: &'a Pipeline, outside: bool, tallies: &[Tally]) ->
         held.learners
             .extend(learners(pipeline, index, contract, positions, tallies));
     }
+    // The order in which a worker loads them: an engine's cache is sized by what those before it left.
+    for models in pools.values_mut() {
+        models.sort_by_key(|held| held.model);
+    }
     pools
 }
 

@@ -261,22 +261,36 @@ pub fn of_model(held: &Held<'_>, sizes: &Sizes, taken: u64, available: Option<u6
         let free = available.map(|available| available.saturating_sub(taken + before));
         generation(engine, sizes, held.trained, free, &mut list);
     }
-    // Who needs most decides: packs of two nodes are never there at once.
-    let of = |trains: bool| held.learners.iter().filter(move |learner| learner.trains == trains);
-    if let Some(learner) = of(true).max_by_key(|learner| sizes.kept(learner.tokens(), learner.activations)) {
-        let chunk = of(true).map(Learner::chunk).max().unwrap_or(0);
-        training(learner, chunk, sizes, &mut list);
-    }
-    if let Some(tokens) = of(false).map(Learner::tokens).max() {
-        let chunk = of(false).map(Learner::chunk).max().unwrap_or(0);
-        let head = chunk * sizes.vocabulary * sizes.head();
-        list.add_at_most(
-            format!("log-probs of {tokens} tokens"),
-            sizes.forward(tokens).max(head + tokens * sizes.hidden * sizes.width),
-            &[Phase::Logprobs],
-        );
+    // Who takes most counts: packs of two nodes are never there at once.
+    let of = |learner: &Learner| {
+        let mut list = List {
+            model: held.model,
+            parts: Vec::new(),
+        };
+        match learner.trains {
+            true => training(learner, sizes, &mut list),
+            false => logprobs(learner, sizes, &mut list),
+        }
+        list.parts
+    };
+    for trains in [true, false] {
+        let learners = held.learners.iter().filter(|learner| learner.trains == trains);
+        list.parts
+            .extend(learners.map(of).max_by_key(|parts| most(parts)).unwrap_or_default());
     }
     list.parts
+}
+
+/// The largest sum of these parts in a phase.
+fn most(parts: &[MemoryPart]) -> u64 {
+    let of = |phase| {
+        parts
+            .iter()
+            .filter(move |part| part.phases.contains(phase))
+            .map(|part| part.bytes)
+            .sum()
+    };
+    Phase::ALL.iter().map(of).max().unwrap_or(0)
 }
 
 /// Weights and what has their shape (nodes/torch/src/policy.rs, train/trainer.rs, train/adamw.rs).
@@ -315,6 +329,11 @@ pub fn most_slots(device: MemoryDevice) -> u64 {
     }
 }
 
+/// What the cache leaves for training: gradients and moments, in float32 (`Policy::training_bytes` in nodes/torch/src/policy.rs).
+fn held_back(sizes: &Sizes, trained: bool) -> u64 {
+    if trained { 3 * 4 * sizes.parameters } else { 0 }
+}
+
 /// How many rollouts are in flight, as the worker chooses (`chosen_slots` in nodes/torch/src/generate/plain.rs).
 fn slots(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u64 {
     if let Some(slots) = engine.slots {
@@ -324,8 +343,7 @@ fn slots(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u6
     let Some(free) = free.filter(|_| sizes.on_card()) else {
         return most;
     };
-    let held = if trained { 16 * sizes.parameters } else { 0 };
-    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held);
+    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held_back(sizes, trained));
     let of_slot = sizes.cached() * engine.context + 40 * sizes.vocabulary;
     // With fewer than 8 the worker refuses to start.
     ((usable / of_slot.max(1)).min(most) / 8 * 8).max(8)
@@ -341,10 +359,11 @@ fn generation(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>, 
     if sizes.decodes_by_kernels() {
         let slots = engine.slots.unwrap_or(MOST_ACCELERATOR_SLOTS);
         let steps = 2 * bucket(slots) * (sizes.vocabulary + 2 * sizes.intermediate + 8 * sizes.hidden);
-        let (pages, of_slot) = pages(engine, sizes, slots, steps, trained, free);
+        let pages = pages(engine, sizes, slots, steps, trained, free);
         let name = format!("key-value cache of {pages} pages");
         list.add(name, pages * PAGE_TOKENS * sizes.cached(), &Phase::ALL);
-        list.add("states of steps", steps + slots * of_slot * 4, &Phase::ALL);
+        let table = slots * engine.context.div_ceil(PAGE_TOKENS) * 4;
+        list.add("states of steps", steps + table, &Phase::ALL);
         let prompts = at_once(slots);
         // Its keys and values go into the cache layer by layer.
         let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + prompts * sizes.vocabulary * 2;
@@ -385,21 +404,29 @@ fn bucket(rows: u64) -> u64 {
     rows.next_multiple_of((rows.next_power_of_two() / 8).max(SMALLEST_BUCKET))
 }
 
-/// Pages of the cache, as the worker chooses (`Graphs::new`), and those that a slot may have at most.
-fn pages(engine: &Engine, sizes: &Sizes, slots: u64, steps: u64, trained: bool, free: Option<u64>) -> (u64, u64) {
-    let of_slot = engine.context.div_ceil(PAGE_TOKENS);
+/// Pages of the cache, as the worker chooses (`Graphs::new`).
+fn pages(engine: &Engine, sizes: &Sizes, slots: u64, steps: u64, trained: bool, free: Option<u64>) -> u64 {
+    // A page that a prompt begins is copied for the sample that goes on in it (`pages_of_a_slot`).
+    let of_slot = engine.context.div_ceil(PAGE_TOKENS) + 1;
     let all = slots.saturating_mul(of_slot);
-    let Some(free) = free else { return (all, of_slot) };
-    let held = if trained { 16 * sizes.parameters } else { 0 };
-    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held + steps);
+    let Some(free) = free else { return all };
+    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held_back(sizes, trained) + steps);
     // With fewer than one slot needs the worker refuses to start.
-    let pages = (usable / (PAGE_TOKENS * sizes.cached()).max(1)).min(all).max(of_slot);
-    (pages, of_slot)
+    (usable / (PAGE_TOKENS * sizes.cached()).max(1)).min(all).max(of_slot)
+}
+
+/// A pack without a gradient (`logprobs` in nodes/torch/src/train/trainer.rs).
+fn logprobs(learner: &Learner, sizes: &Sizes, list: &mut List<'_>) {
+    let (tokens, chunk) = (learner.tokens(), learner.chunk());
+    let head = chunk * sizes.vocabulary * sizes.head() + tokens * sizes.hidden * sizes.width;
+    let bytes = sizes.forward(tokens).max(head);
+    list.add_at_most(format!("log-probs of {tokens} tokens"), bytes, &[Phase::Logprobs]);
 }
 
 /// A pack (nodes/torch/src/train/trainer.rs, trunk.rs).
-fn training(learner: &Learner, chunk: u64, sizes: &Sizes, list: &mut List<'_>) {
-    let (tokens, level, row) = (learner.tokens(), learner.activations, sizes.hidden * sizes.width);
+fn training(learner: &Learner, sizes: &Sizes, list: &mut List<'_>) {
+    let (tokens, chunk, level) = (learner.tokens(), learner.chunk(), learner.activations);
+    let row = sizes.hidden * sizes.width;
     // Beside the layers: the last residual stream, hidden states and those that predict tokens, and their gradients. In plain
     // operators cosine and sine of each token, in float32.
     let turns = if sizes.has_kernels() { 0 } else { 2 * 4 * sizes.head_dim };

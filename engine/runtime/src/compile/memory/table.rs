@@ -1,5 +1,6 @@
 //! What a worker holds on its device, part by part: data only. docs/memory.md has the formula of each part.
 
+use rlpipe_core::data::Activations;
 use serde::{Deserialize, Serialize};
 
 /// Where a worker's tensors lie.
@@ -81,6 +82,18 @@ pub struct MemoryPart {
     pub phases: Vec<MemoryPhase>,
 }
 
+/// What packs of a node keep for their backward pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChosenActivations {
+    /// The node.
+    pub node: String,
+    /// As it is set, or, for `auto`, as there is room.
+    pub level: Activations,
+    /// Levels that keep more and have no room, with what a worker would hold then, in bytes.
+    pub too_large: Vec<(Activations, u64)>,
+}
+
 /// What one worker holds on its device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,6 +108,9 @@ pub struct WorkerMemory {
     pub available_bytes: Option<u64>,
     /// What is held; without the parts of models that `not_checked` names.
     pub parts: Vec<MemoryPart>,
+    /// What of packs is kept, for each node that trains.
+    #[serde(default)]
+    pub activations: Vec<ChosenActivations>,
     /// Why parts are left out; empty where everything is known.
     pub not_checked: Vec<String>,
 }

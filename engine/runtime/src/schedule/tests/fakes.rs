@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rlpipe_core::data::{
-    AdamW, Batch, DropReason, ExportDtype, FinishReason, Group, Loss, Metrics, PackMemory, Row, Seed, Sequence,
-    SequenceSums, VersionRun,
+    Activations, AdamW, Batch, DropReason, ExportDtype, FinishReason, Group, Loss, Metrics, PackMemory, Row, Seed,
+    Sequence, SequenceSums, VersionRun,
 };
 use rlpipe_core::diagnostic::Severity;
 use rlpipe_core::services::{
@@ -154,9 +154,9 @@ impl Engine for Shuffled {
     }
 }
 
-/// A policy of one weight, which grows by what it is told.
+/// A policy of one weight, which grows by what it is told; and what was to be kept of each pack.
 #[derive(Default)]
-pub struct OneWeight(Mutex<(f64, f64)>);
+pub struct OneWeight(Mutex<(f64, f64)>, pub Mutex<Vec<Activations>>);
 
 #[async_trait]
 impl Learner for OneWeight {
@@ -178,8 +178,9 @@ impl Learner for OneWeight {
         pack: &[Sequence],
         _loss: &Loss,
         denominator: f64,
-        _memory: PackMemory,
+        memory: PackMemory,
     ) -> Result<Vec<SequenceSums>, ServiceError> {
+        self.1.lock().unwrap().push(memory.activations);
         let mut state = self.0.lock().unwrap();
         let mut all = Vec::new();
         for sequence in pack {

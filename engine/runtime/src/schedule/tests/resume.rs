@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rlpipe_core::data::{Group, Metrics, VersionRun, repeats};
+use rlpipe_core::data::{Activations, Group, Metrics, VersionRun, repeats};
 use rlpipe_stages::KINDS;
 
 use super::super::report;
@@ -62,6 +62,24 @@ fn rollouts(work_dir: &Path, purpose: Purpose, step: u64) -> String {
 
 fn answered(world: &World) -> Vec<u32> {
     world.engine.answered.lock().unwrap().clone()
+}
+
+/// What the plan's table chose to keep of packs is what each pack is sent with.
+#[tokio::test]
+async fn packs_are_sent_with_the_level_that_the_plan_chose() {
+    for level in [
+        Activations::Keep,
+        Activations::RecomputeGated,
+        Activations::RecomputeLayers,
+    ] {
+        let mut plan = plan(PLAIN, &[]);
+        plan.memory[0].activations[0].level = level;
+        let world = Arc::new(World::new(plan, &[("prompts", rows(ROWS))]));
+        let work_dir = tempfile::tempdir().unwrap();
+        run(&world, work_dir.path(), Some(1)).await;
+        let sent = world.learner.1.lock().unwrap();
+        assert!(!sent.is_empty() && sent.iter().all(|sent| *sent == level), "{sent:?}");
+    }
 }
 
 /// A loader that is saved at the end of an epoch and comes back used up ends the next one at once, and the run with it, as
