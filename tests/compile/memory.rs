@@ -314,6 +314,42 @@ fn packs_of_a_card_get_what_its_cache_leaves() {
     assert!(seen.len() >= 7, "{seen:?}");
 }
 
+/// A worker refuses to load a model whose cache would have less than a rollout needs, and so does its check: by the byte, and
+/// also where that much is free beside the share of the cache.
+#[test]
+fn a_cache_with_less_than_a_rollout_needs_is_an_error() {
+    let of = |fraction: &str, settings: &[&str]| {
+        let fraction = format!("nodes.engine.memory_fraction={fraction}");
+        let card = [
+            "pools.local.accelerator=cuda",
+            "pools.local.memory_per_accelerator=1GiB",
+            &fraction,
+        ];
+        leveled("recompute_layers", &[&card, settings].concat())
+    };
+    // Three pages of a rollout of 128 tokens; eight slots of 128 tokens, and 40 bytes for each of 17 logits.
+    let pages = (&["nodes.engine.max_context_tokens=128"][..], 3 * 64 * 2 * 8 * 64 * 2);
+    let heads = "models.tiny.init.heads=4";
+    let slots = (
+        &["nodes.engine.max_context_tokens=128", heads][..],
+        8 * (128 * 2 * 8 * 64 * 2 + 40 * 17),
+    );
+    for (settings, needs) in [pages, slots] {
+        assert!(too_little(&of("0.5", settings).0).is_none());
+        let (outcome, memory) = of("0.02", settings);
+        let small = memory.small_cache.clone().unwrap();
+        assert_eq!((small.model.as_str(), small.needs), ("tiny", needs));
+        assert!(small.may_take < needs && memory.peak().unwrap().1 < 1 << 30);
+        let found = too_little(&outcome).unwrap();
+        assert_eq!(found.severity, Severity::Error);
+        assert!(
+            found.message.starts_with("the cache of `tiny` may take "),
+            "{}",
+            found.message
+        );
+    }
+}
+
 /// Without a number to hold it against, and without a network, all is kept.
 #[test]
 fn all_is_kept_where_nothing_is_known() {

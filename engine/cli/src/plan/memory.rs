@@ -18,6 +18,14 @@ pub fn section(workers: &[WorkerMemory]) -> String {
         for why in &worker.not_checked {
             let _ = writeln!(out, "  not checked: {why}");
         }
+        if let Some(small) = &worker.small_cache {
+            let (may_take, needs) = (gib(small.may_take), gib(small.needs));
+            let _ = writeln!(
+                out,
+                "  the cache of `{}` may take {may_take}, and needs {needs} at least",
+                small.model
+            );
+        }
         for chosen in &worker.activations {
             let _ = writeln!(out, "  {}", activations(chosen));
         }

@@ -46,7 +46,8 @@ pub use environment::{Variables, is_secret};
 pub use hub::{HubCache, HubConfig, Repository, Revision, Snapshot};
 pub use liveness::{BufferProof, InputProof, REFILL_WITHOUT_FILTER, WhenUsedUp, proof};
 pub use memory::{
-    ChosenActivations, MemoryDevice, MemoryPart, MemoryPhase, Stored, WorkerMemory, stored, synced_every, worker_memory,
+    ChosenActivations, MemoryDevice, MemoryPart, MemoryPhase, SmallCache, Stored, WorkerMemory, stored, synced_every,
+    worker_memory,
 };
 pub use pipeline::{Endpoint, Node, Pipeline, Section};
 pub use programs::check_calls as try_programs;

@@ -71,7 +71,8 @@ pub static RL0705: Code = Code {
         meaning: "What the nodes of a pool hold at once in a worker is more than `memory_per_accelerator`, or \
                   `host_memory_per_worker` of a pool that computes on a processor. It is an error where what is held \
                   for certain, such as weights, optimizer and cache, is more already, and a warning where it is so \
-                  only with packs and prompts that are as large as settings let them be.",
+                  only with packs and prompts that are as large as settings let them be. A card's cache that may take \
+                  less than a rollout needs is an error, too.",
         why: "The run would end in the middle of a step. `rlpipe plan` shows every part, and docs/memory.md has their \
               formulas.",
         example: "pools:\n  gpu: { accelerator: cuda, memory_per_accelerator: 16GiB }\nnodes:\n  trainer: { type: \

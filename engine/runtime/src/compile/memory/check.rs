@@ -2,12 +2,13 @@
 
 use rlpipe_core::data::Activations;
 use rlpipe_core::diagnostic::{Code, Diagnostic, Diagnostics, codes};
+use rlpipe_core::document::Range;
 
 use super::super::config::PoolConfig;
 use super::super::pipeline::Pipeline;
 use super::needs::{self, Held, Learner};
 use super::parts::most_slots;
-use super::{Machine, MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory, device, of_pool};
+use super::{Machine, MemoryDevice, MemoryPart, MemoryPhase, SmallCache, WorkerMemory, device, of_pool};
 
 /// Parts that are named in a message.
 const NAMED: usize = 4;
@@ -69,9 +70,6 @@ impl Case<'_> {
     fn verdict(&self) -> Option<Diagnostic> {
         let memory = self.memory(&self.models);
         let available = memory.available_bytes?;
-        let (phase, bytes) = memory.peak().filter(|(_, bytes)| *bytes > available)?;
-        let certain = MemoryPhase::ALL.map(|phase| memory.certain_bytes_in(phase));
-        let never_fits = certain.into_iter().any(|bytes| bytes > available);
         let on_card = memory.device == MemoryDevice::Accelerator;
         let key = if on_card {
             "memory_per_accelerator"
@@ -88,6 +86,14 @@ impl Case<'_> {
         if place.is_some() && self.outside.is_some() && self.was_checked() {
             return None;
         }
+        let range = place.or_else(|| self.pipeline.range_of(&["pools", self.name]));
+        let range = range.unwrap_or_else(|| self.pipeline.pools[self.name].key_range);
+        let certain = MemoryPhase::ALL.map(|phase| memory.certain_bytes_in(phase));
+        let never_fits = certain.into_iter().any(|bytes| bytes > available);
+        if let (Some(small), false) = (&memory.small_cache, never_fits) {
+            return Some(too_small(small, &there, code, range));
+        }
+        let (phase, bytes) = memory.peak().filter(|(_, bytes)| *bytes > available)?;
         let message = format!(
             "a worker of `{}` {} {} in `{}`, and {there}",
             self.name,
@@ -95,8 +101,6 @@ impl Case<'_> {
             gib(bytes),
             phase.name()
         );
-        let range = place.or_else(|| self.pipeline.range_of(&["pools", self.name]));
-        let range = range.unwrap_or_else(|| self.pipeline.pools[self.name].key_range);
         let mut diagnostic = match never_fits {
             true => Diagnostic::error(code, range, message),
             false => Diagnostic::warning(code, range, message),
@@ -171,7 +175,8 @@ impl Case<'_> {
     }
 
     fn fits(&self, models: &[Held<'_>], available: u64) -> bool {
-        self.memory(models).peak().is_some_and(|(_, bytes)| bytes <= available)
+        let memory = self.memory(models);
+        memory.small_cache.is_none() && memory.peak().is_some_and(|(_, bytes)| bytes <= available)
     }
 
     fn learners(&self) -> impl Iterator<Item = &Learner> {
@@ -254,6 +259,19 @@ impl Case<'_> {
         }
         models
     }
+}
+
+/// What is held for certain fits, but the share of the cache is too little for it.
+fn too_small(small: &SmallCache, there: &str, code: &'static Code, range: Range) -> Diagnostic {
+    let (may_take, needs) = (gib(small.may_take), gib(small.needs));
+    let message = format!(
+        "the cache of `{}` may take {may_take} and needs {needs} at least, and {there}",
+        small.model
+    );
+    Diagnostic::error(code, range, message)
+        .label_text(format!("{} too little", gib(small.needs - small.may_take)))
+        .note("what it may take is `memory_fraction` of what weights leave, less gradients and moments")
+        .note("raise the engine's `memory_fraction`, or lower its `max_context_tokens`")
 }
 
 /// The first parts by size in a phase.

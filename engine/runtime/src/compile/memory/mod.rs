@@ -16,7 +16,7 @@ use needs::Held;
 pub use needs::synced_every;
 use parts::Sizes;
 pub use stored::{Stored, stored};
-pub use table::{ChosenActivations, MemoryDevice, MemoryPart, MemoryPhase, WorkerMemory};
+pub use table::{ChosenActivations, MemoryDevice, MemoryPart, MemoryPhase, SmallCache, WorkerMemory};
 
 /// What each worker holds. `outside`: the machine that is looked at, and models' folders with it; without one only what
 /// the text says is known. `tallies`: of the data that was read, which says how long prompts and examples are.
@@ -66,7 +66,7 @@ fn held_in(name: &str, pool: &PoolConfig, models: &[Held<'_>], outside: Option<&
     let in_doubt = device.is_none();
     let device = device.unwrap_or(MemoryDevice::Host);
     let available = available(pool, device, outside);
-    let mut parts = vec![parts::of_process(device)];
+    let (mut parts, mut small_cache) = (vec![parts::of_process(device)], None);
     for held in models {
         match &held.network {
             Ok(network) if !in_doubt => {
@@ -79,7 +79,9 @@ fn held_in(name: &str, pool: &PoolConfig, models: &[Held<'_>], outside: Option<&
                 }
                 let there = parts.iter().filter(|part| part.phases.contains(&MemoryPhase::Load));
                 let taken = there.map(|part| part.bytes).sum();
-                parts.extend(parts::of_model(held, &sizes, taken, available));
+                let (of_model, small) = parts::of_model(held, &sizes, taken, available);
+                parts.extend(of_model);
+                small_cache = small_cache.or(small);
             }
             Ok(_) => {}
             Err(why) => not_checked.push(format!("the model `{}`: {why}", held.model)),
@@ -92,6 +94,7 @@ fn held_in(name: &str, pool: &PoolConfig, models: &[Held<'_>], outside: Option<&
         available_bytes: available,
         parts,
         activations: Vec::new(),
+        small_cache,
         not_checked,
     }
 }

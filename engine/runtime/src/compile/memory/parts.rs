@@ -9,7 +9,7 @@ use rlpipe_model::{ModelConfig as Network, parameters};
 
 use super::super::config::Dtype;
 use super::needs::{Engine, Held, Learner};
-use super::table::{MemoryDevice, MemoryPart, MemoryPhase as Phase};
+use super::table::{MemoryDevice, MemoryPart, MemoryPhase as Phase, SmallCache};
 
 /// Resident memory of a worker on a processor that has loaded torch and run small models: libtorch's pages, its threads
 /// and those of tokio. Measured.
@@ -244,13 +244,20 @@ pub fn of_process(device: MemoryDevice) -> MemoryPart {
     }
 }
 
-/// The parts of one model. `taken`: what the device holds before it; `available`: what there is, if that is known.
-pub fn of_model(held: &Held<'_>, sizes: &Sizes, taken: u64, available: Option<u64>) -> Vec<MemoryPart> {
+/// The parts of one model, and whether its cache has too little. `taken`: what the device holds before it; `available`: what
+/// there is, if that is known.
+pub fn of_model(
+    held: &Held<'_>,
+    sizes: &Sizes,
+    taken: u64,
+    available: Option<u64>,
+) -> (Vec<MemoryPart>, Option<SmallCache>) {
     let mut list = List {
         model: held.model,
         parts: Vec::new(),
     };
     lasting(held, sizes, &mut list);
+    let mut small = None;
     if let Some(engine) = &held.engine {
         let before: u64 = list
             .parts
@@ -260,6 +267,12 @@ pub fn of_model(held: &Held<'_>, sizes: &Sizes, taken: u64, available: Option<u6
             .sum();
         let free = available.map(|available| available.saturating_sub(taken + before));
         generation(engine, sizes, held.trained, free, &mut list);
+        let share = share(engine, sizes, held.trained, free).filter(|(may_take, needs)| may_take < needs);
+        small = share.map(|(may_take, needs)| SmallCache {
+            model: held.model.to_owned(),
+            may_take,
+            needs,
+        });
     }
     // Who takes most counts: packs of two nodes are never there at once.
     let of = |learner: &Learner| {
@@ -278,7 +291,7 @@ pub fn of_model(held: &Held<'_>, sizes: &Sizes, taken: u64, available: Option<u6
         list.parts
             .extend(learners.map(of).max_by_key(|parts| most(parts)).unwrap_or_default());
     }
-    list.parts
+    (list.parts, small)
 }
 
 /// The largest sum of these parts in a phase.
@@ -334,19 +347,33 @@ fn held_back(sizes: &Sizes, trained: bool) -> u64 {
     if trained { 3 * 4 * sizes.parameters } else { 0 }
 }
 
+/// What a card's cache may take, and what it needs at least: 8 slots, or the pages of one. With less the worker refuses to
+/// start. Nothing where it takes what is set. `free`: what the card has before it.
+fn share(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> Option<(u64, u64)> {
+    let free = free.filter(|_| sizes.on_card())?;
+    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held_back(sizes, trained));
+    match (sizes.decodes_by_kernels(), engine.slots) {
+        (true, _) => Some((
+            usable.saturating_sub(steps(engine, sizes)),
+            pages_of_a_slot(engine) * page(sizes),
+        )),
+        (false, None) => Some((usable, 8 * slot(engine, sizes))),
+        (false, Some(_)) => None,
+    }
+}
+
 /// How many rollouts are in flight, as the worker chooses (`chosen_slots` in nodes/torch/src/generate/plain.rs).
 fn slots(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u64 {
-    if let Some(slots) = engine.slots {
-        return slots;
-    }
-    let most = most_slots(sizes.device);
-    let Some(free) = free.filter(|_| sizes.on_card()) else {
+    let most = engine.slots.unwrap_or(most_slots(sizes.device));
+    let Some((usable, least)) = share(engine, sizes, trained, free) else {
         return most;
     };
-    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held_back(sizes, trained));
-    let of_slot = sizes.cached() * engine.context + 40 * sizes.vocabulary;
-    // With fewer than 8 the worker refuses to start.
-    ((usable / of_slot.max(1)).min(most) / 8 * 8).max(8)
+    (usable.max(least) / slot(engine, sizes).max(1)).min(most) / 8 * 8
+}
+
+/// Bytes of a slot and of drawing a token for it (`Cache::bytes_per_slot`).
+fn slot(engine: &Engine, sizes: &Sizes) -> u64 {
+    sizes.cached() * engine.context + 40 * sizes.vocabulary
 }
 
 /// The cache, prompts and decoding: by kernels (nodes/torch/src/generate/graphs.rs), or in plain operators (plain.rs,
@@ -357,13 +384,11 @@ fn generation(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>, 
     // All prompts whose samples get slots together are run before any is placed.
     let at_once = |slots: u64| slots.div_ceil(engine.fewest_samples.clamp(1, slots.max(1)));
     if sizes.decodes_by_kernels() {
-        let slots = engine.slots.unwrap_or(MOST_ACCELERATOR_SLOTS);
-        let steps = 2 * bucket(slots) * (sizes.vocabulary + 2 * sizes.intermediate + 8 * sizes.hidden);
-        let pages = pages(engine, sizes, slots, steps, trained, free);
+        let (slots, pages) = (slots_by_kernels(engine), pages(engine, sizes, trained, free));
         let name = format!("key-value cache of {pages} pages");
-        list.add(name, pages * PAGE_TOKENS * sizes.cached(), &Phase::ALL);
+        list.add(name, pages * page(sizes), &Phase::ALL);
         let table = slots * engine.context.div_ceil(PAGE_TOKENS) * 4;
-        list.add("states of steps", steps + table, &Phase::ALL);
+        list.add("states of steps", steps(engine, sizes) + table, &Phase::ALL);
         let prompts = at_once(slots);
         // Its keys and values go into the cache layer by layer.
         let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + prompts * sizes.vocabulary * 2;
@@ -405,14 +430,30 @@ fn bucket(rows: u64) -> u64 {
 }
 
 /// Pages of the cache, as the worker chooses (`Graphs::new`).
-fn pages(engine: &Engine, sizes: &Sizes, slots: u64, steps: u64, trained: bool, free: Option<u64>) -> u64 {
-    // A page that a prompt begins is copied for the sample that goes on in it (`pages_of_a_slot`).
-    let of_slot = engine.context.div_ceil(PAGE_TOKENS) + 1;
-    let all = slots.saturating_mul(of_slot);
-    let Some(free) = free else { return all };
-    let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held_back(sizes, trained) + steps);
-    // With fewer than one slot needs the worker refuses to start.
-    (usable / (PAGE_TOKENS * sizes.cached()).max(1)).min(all).max(of_slot)
+fn pages(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> u64 {
+    let all = slots_by_kernels(engine).saturating_mul(pages_of_a_slot(engine));
+    let Some((usable, least)) = share(engine, sizes, trained, free) else {
+        return all;
+    };
+    (usable.max(least) / page(sizes).max(1)).min(all)
+}
+
+/// A page that a prompt begins is copied for the sample that goes on in it (`pages_of_a_slot` in graphs.rs).
+fn pages_of_a_slot(engine: &Engine) -> u64 {
+    engine.context.div_ceil(PAGE_TOKENS) + 1
+}
+
+fn page(sizes: &Sizes) -> u64 {
+    PAGE_TOKENS * sizes.cached()
+}
+
+fn slots_by_kernels(engine: &Engine) -> u64 {
+    engine.slots.unwrap_or(MOST_ACCELERATOR_SLOTS)
+}
+
+/// What steps of all slots take beside the cache (`scratch_bytes` in graphs.rs).
+fn steps(engine: &Engine, sizes: &Sizes) -> u64 {
+    2 * bucket(slots_by_kernels(engine)) * (sizes.vocabulary + 2 * sizes.intermediate + 8 * sizes.hidden)
 }
 
 /// A pack without a gradient (`logprobs` in nodes/torch/src/train/trainer.rs).

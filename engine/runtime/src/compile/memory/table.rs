@@ -94,6 +94,18 @@ pub struct ChosenActivations {
     pub too_large: Vec<(Activations, u64)>,
 }
 
+/// A cache that may take less than it needs at least: the worker refuses to load its model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmallCache {
+    /// Whose cache it is.
+    pub model: String,
+    /// What `memory_fraction` leaves for it, in bytes.
+    pub may_take: u64,
+    /// What one rollout needs, or, in plain operators, eight, in bytes.
+    pub needs: u64,
+}
+
 /// What one worker holds on its device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +123,9 @@ pub struct WorkerMemory {
     /// What of packs is kept, for each node that trains.
     #[serde(default)]
     pub activations: Vec<ChosenActivations>,
+    /// A cache that has too little.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub small_cache: Option<SmallCache>,
     /// Why parts are left out; empty where everything is known.
     pub not_checked: Vec<String>,
 }
