@@ -13,7 +13,7 @@ use rlpipe_runtime::compile::{
 use rlpipe_runtime::plan::Plan;
 use rlpipe_runtime::run::standing;
 
-use super::{Finding, Looked, State, Topic};
+use super::{Finding, Looked, State, Topic, card};
 use crate::data::tally_line;
 
 /// A worker that only opens its libraries has this long.
@@ -84,7 +84,7 @@ pub fn measured(looked: &Looked<'_>, found: &[Finding]) -> Vec<Finding> {
     all.extend(programs(looked, is_faulty(Topic::Programs)));
     all.extend(hub(looked));
     all.extend(worker(is_faulty(Topic::Worker)));
-    all.extend(device(looked));
+    all.extend(card::findings(looked));
     all
 }
 
@@ -351,81 +351,5 @@ fn probe(program: &Path) -> Finding {
             said.trim()
         )),
         Err(error) => fault(format!("`{shown}` cannot be waited for: {error}")),
-    }
-}
-
-/// Cards, and who has them.
-fn device(looked: &Looked<'_>) -> Vec<Finding> {
-    let wants = |accelerator| matches!(accelerator, Accelerator::Cuda | Accelerator::Auto);
-    let used = looked.pipeline.is_some_and(|pipeline| {
-        let mut pools = pipeline
-            .pools
-            .iter()
-            .filter(|(name, _)| pipeline.uses(Target::Pool, name));
-        pools.any(|(_, pool)| pool.config.as_ref().is_some_and(|config| wants(config.accelerator)))
-    });
-    if !used || !looked.machine.nvidia_card {
-        return Vec::new();
-    }
-    let query = |what: &str| {
-        let output = Command::new("nvidia-smi")
-            .args([what, "--format=csv,noheader,nounits"])
-            .stdin(Stdio::null())
-            .output();
-        output
-            .ok()
-            .filter(|output| output.status.success())
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let Some(cards) = query("--query-gpu=name,memory.total,memory.free") else {
-        let text = "there is a card, and `nvidia-smi` does not tell of it";
-        return vec![Finding::new(Topic::Resources, State::Warning, text).mend("nvidia-smi")];
-    };
-    let processes = query("--query-compute-apps=pid,used_memory").unwrap_or_default();
-    of_cards(&cards, &processes)
-}
-
-/// From what `nvidia-smi` writes, memory in MiB.
-fn of_cards(cards: &str, processes: &str) -> Vec<Finding> {
-    let mut all = Vec::new();
-    for (number, card) in cards.lines().enumerate() {
-        let parts: Vec<&str> = card.split(',').map(str::trim).collect();
-        let [name, total, free] = parts.as_slice() else {
-            continue;
-        };
-        let text = format!("card {number}, {name}: {free} of {total} MiB free");
-        all.push(Finding::new(Topic::Resources, State::Ok, text));
-    }
-    for process in processes.lines() {
-        let parts: Vec<&str> = process.split(',').map(str::trim).collect();
-        let [id, used] = parts.as_slice() else { continue };
-        let text = format!("process {id} holds {used} MiB of a card");
-        let finding = Finding::new(Topic::Resources, State::Warning, text);
-        all.push(
-            finding
-                .mend(format!("ps -o pid,etime,args -p {id}"))
-                .mend(format!("kill {id}")),
-        );
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cards_and_their_holders() {
-        let found = of_cards("NVIDIA H200, 143771, 143000\n", "4711, 512\n");
-        let texts: Vec<&str> = found.iter().map(|finding| finding.text.as_str()).collect();
-        assert_eq!(
-            texts,
-            [
-                "card 0, NVIDIA H200: 143000 of 143771 MiB free",
-                "process 4711 holds 512 MiB of a card"
-            ]
-        );
-        assert_eq!(found[1].mends[1], "kill 4711");
-        assert!(of_cards("", "").is_empty() && of_cards("odd\n", "No running processes\n").is_empty());
     }
 }

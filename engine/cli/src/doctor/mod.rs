@@ -3,6 +3,7 @@
 //! Every pass of the compiler runs, as before a run; its findings are sorted by topic. What a pass does not look at,
 //! because it takes long or changes nothing of the verdict, is looked at here.
 
+mod card;
 mod here;
 mod mend;
 
