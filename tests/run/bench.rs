@@ -211,6 +211,11 @@ fn a_step_is_taken_apart_and_its_run_is_kept_where_that_is_asked_for() {
             "{outer:?} {inner:?}"
         );
     }
+    // One after the other, though two are on the way; microseconds are cut off here too.
+    let packs = times("train_pack");
+    assert!(packs.len() > 1, "{packs:?}");
+    let in_turn = |pair: &[(u64, u64)]| pair[0].0 + pair[0].1 <= pair[1].0 + 1;
+    assert!(packs.windows(2).all(in_turn), "{packs:?}");
     assert!(!times("at work").is_empty() && !times("write").is_empty());
 }
 

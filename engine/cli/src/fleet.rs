@@ -384,6 +384,7 @@ impl WorkerState for Fleet {
         let time = |busy: Busy| BusyTime {
             name: busy.name,
             time: busy.since..busy.until,
+            worked: busy.worked,
         };
         let of = |worker: &Worker| worker.take_busy().into_iter().map(time).collect();
         let distinct = self.distinct();

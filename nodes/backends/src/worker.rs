@@ -1,9 +1,10 @@
 //! One worker as the driver sees it: commands go out with an id, each is answered by one event with the same id.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use rlpipe_core::services::{MemoryPeak, SavedFile, ServiceError};
@@ -88,7 +89,7 @@ pub struct PendingCommand {
 }
 
 /// A time in which a worker had commands of one name to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
     /// Their name in the protocol.
     pub name: &'static str,
@@ -96,6 +97,8 @@ pub struct Busy {
     pub since: Instant,
     /// When the last was answered.
     pub until: Instant,
+    /// When it was at each of them, as it says itself; nothing of `generate`, whose commands it does side by side.
+    pub worked: Vec<Range<Instant>>,
 }
 
 /// A handle of one worker; clones are the same worker.
@@ -117,10 +120,18 @@ struct Link {
     outbound: Option<Outbound>,
     last_id: u64,
     pending: HashMap<u64, Pending>,
-    /// Since when commands of a name are pending, and how many are.
-    open: HashMap<&'static str, (Instant, usize)>,
+    /// By the name of commands that are pending.
+    open: HashMap<&'static str, Open>,
     /// The newest of what was not taken yet.
     busy: VecDeque<Busy>,
+}
+
+/// Commands of one name, since the first that is not answered or overlaps such.
+#[derive(Debug)]
+struct Open {
+    since: Instant,
+    count: usize,
+    worked: Vec<Range<Instant>>,
 }
 
 #[derive(Debug)]
@@ -355,7 +366,13 @@ impl Worker {
             name,
             since: Instant::now(),
         };
-        link.open.entry(name).or_insert((command.since, 0)).1 += 1;
+        let since = command.since;
+        let open = link.open.entry(name).or_insert_with(|| Open {
+            since,
+            count: 0,
+            worked: Vec::new(),
+        });
+        open.count += 1;
         link.pending.insert(message.id, Pending { command, reply });
         let id = message.id;
         // A stream that just broke takes nothing; `close` is about to fail what is pending. Sent under the lock, so
@@ -375,7 +392,7 @@ impl Worker {
         let answered = {
             let mut link = self.link();
             let answered = link.pending.remove(&message.id);
-            answered.inspect(|pending| link.close_one(pending.command.name))
+            answered.inspect(|pending| link.close_one(&pending.command, Duration::from_micros(message.took_us)))
         };
         let Some(Pending { reply, .. }) = answered else {
             return Err(format!(
@@ -407,24 +424,36 @@ impl Worker {
 }
 
 impl Link {
-    /// A command of this name was answered.
-    fn close_one(&mut self, name: &'static str) {
-        let Some((since, count)) = self.open.get_mut(name) else {
+    /// A command was answered, which the worker was at for so long.
+    fn close_one(&mut self, command: &PendingCommand, took: Duration) {
+        let (name, until) = (command.name, Instant::now());
+        let Some(open) = self.open.get_mut(name) else {
             return;
         };
-        *count -= 1;
-        if *count > 0 {
+        open.count -= 1;
+        if !took.is_zero() {
+            // On this clock, as if the answer had come at once: not before it was asked, nor before the last was done.
+            let began = until.checked_sub(took).unwrap_or(command.since);
+            let earliest = open
+                .worked
+                .last()
+                .map_or(command.since, |last| last.end.max(command.since));
+            open.worked.push(began.max(earliest)..until);
+        }
+        if open.count > 0 {
             return;
         }
-        let since = *since;
-        self.open.remove(name);
+        let Some(Open { since, worked, .. }) = self.open.remove(name) else {
+            return;
+        };
         if self.busy.len() == MOST_BUSY {
             self.busy.pop_front();
         }
         self.busy.push_back(Busy {
             name,
             since,
-            until: Instant::now(),
+            until,
+            worked,
         });
     }
 }

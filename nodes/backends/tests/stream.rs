@@ -66,6 +66,7 @@ async fn a_second_worker_of_a_rank_and_one_without_hello_are_refused() {
     let rude = FromWorker {
         id: 0,
         event: Some(Event::Done(v1::Done {})),
+        took_us: 0,
     };
     let mut rude = dial_with(hub.endpoint(), Some(hub.token()), rude).await.unwrap();
     assert_eq!(rude.commands.message().await.unwrap_err().code(), Code::InvalidArgument);
@@ -359,4 +360,39 @@ async fn a_worker_is_found_whenever_it_comes() {
     });
     assert_eq!(worker.unwrap().name(), "worker 4 of pool `second`");
     drop(dialed);
+}
+
+#[tokio::test]
+async fn commands_that_wait_for_each_other_are_one_busy_time_and_were_worked_on_in_turn() {
+    let (_hub, worker, mut dialed) = connected().await;
+    let learner = TorchLearner::new(worker.clone(), "policy");
+    let pack = [Sequence {
+        ids: vec![1, 2],
+        prompt_tokens: 1,
+        mask: vec![true],
+        ..Sequence::default()
+    }];
+    let answering = async {
+        let (first, second) = (dialed.next().await, dialed.next().await);
+        // Longer than since it was asked: that is cut off.
+        dialed.answer_after(first.0, computed(&first.1), u64::MAX);
+        dialed.answer_after(second.0, computed(&second.1), 1);
+        let third = dialed.next().await;
+        dialed.answer(third.0, computed(&third.1));
+    };
+    let asking = async {
+        let ask = || learner.logprobs(Weights::Current, &pack, 1);
+        let (first, second) = tokio::join!(ask(), ask());
+        first.unwrap();
+        second.unwrap();
+        generate(&worker, vec![1]).await.unwrap();
+    };
+    tokio::join!(answering, asking);
+    let [both, generated] = <[_; 2]>::try_from(worker.take_busy()).unwrap();
+    assert_eq!((both.name, generated.name), ("log_probs", "generate"));
+    let [first, second] = <[_; 2]>::try_from(both.worked).unwrap();
+    assert_eq!(first.start, both.since);
+    assert!(first.end <= second.start && second.end == both.until);
+    assert!(second.end - second.start <= Duration::from_micros(1));
+    assert!(generated.worked.is_empty());
 }

@@ -41,6 +41,7 @@ pub fn start(endpoint: String, token: String, hello: v1::Hello) -> Result<Conver
     let first = v1::FromWorker {
         id: 0,
         event: Some(Event::Hello(hello)),
+        took_us: 0,
     };
     events.send(first).map_err(|error| Error(error.to_string()))?;
     let body = move || {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use rlpipe_wire::v1;
 use rlpipe_wire::v1::from_worker::Event;
@@ -40,10 +41,17 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
         }
         waiting.extend(commands.try_iter());
         let mut answers = Vec::new();
+        let started = Instant::now();
         let flow = worker.turn(&mut waiting, &mut answers);
+        let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         for (id, event) in answers {
+            let took_us = match event {
+                Event::Generated(_) => 0,
+                _ => took,
+            };
+            let event = Some(event);
             // Without a receiver the wire thread is ending the process.
-            let _ = events.send(v1::FromWorker { id, event: Some(event) });
+            let _ = events.send(v1::FromWorker { id, event, took_us });
         }
         if flow.is_break() {
             return;
@@ -66,7 +74,8 @@ impl Worker {
         self.policies.values().any(Policy::is_generating)
     }
 
-    /// Runs what may run of `waiting`, then one block of each engine; breaks after Shutdown.
+    /// Accepts what may be generated of `waiting`, or runs one command, which is to be answered before the next; then one block
+    /// of each engine. Breaks after Shutdown.
     pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>, answers: &mut Vec<(u64, Event)>) -> ControlFlow<()> {
         while let Some(at) = waiting.iter().position(passes) {
             let Some(v1::ToWorker { id, command }) = waiting.remove(at) else {
@@ -98,6 +107,7 @@ impl Worker {
             } else {
                 answers.push((id, caught(|| self.execute(command)).unwrap_or_else(failed)));
                 self.peak.look(self.accelerator.device);
+                break;
             }
         }
         for policy in self.policies.values_mut().filter(|policy| policy.is_generating()) {

@@ -161,8 +161,10 @@ fn commands_that_cannot_be_done_are_answered_and_change_nothing() {
             assert!(message(answer).contains(reason), "{command:?}: {}", message(answer));
         }
     }
-    let mut waiting = VecDeque::from([v1::ToWorker { id: 1, command: None }]);
+    // One at a time: an answer does not wait for what comes after it.
+    let mut waiting = VecDeque::from([1, 2].map(|id| v1::ToWorker { id, command: None }));
     let mut answers = Vec::new();
     assert!(worker.turn(&mut waiting, &mut answers).is_continue());
+    assert_eq!((waiting.len(), answers.len()), (1, 1));
     assert!(message(&answers[0].1).contains("of one version"));
 }

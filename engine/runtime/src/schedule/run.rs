@@ -349,8 +349,13 @@ impl Run {
         for worker in &self.setup.plan.workers {
             let lane = format!("worker {}", worker.rank);
             for command in busy.get(&worker.rank).into_iter().flatten() {
-                self.pools
-                    .record(Some(&worker.pool), &lane, command.name, step, &command.time);
+                let times = match command.worked.as_slice() {
+                    [] => std::slice::from_ref(&command.time),
+                    worked => worked,
+                };
+                for time in times {
+                    self.pools.record(Some(&worker.pool), &lane, command.name, step, time);
+                }
             }
         }
         busy

@@ -44,4 +44,6 @@ pub struct BusyTime {
     pub name: &'static str,
     /// From the first that was sent to the last that was answered.
     pub time: Range<Instant>,
+    /// When it was at each of them; empty where it does them side by side.
+    pub worked: Vec<Range<Instant>>,
 }

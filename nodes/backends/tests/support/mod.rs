@@ -26,7 +26,13 @@ impl Dialed {
     }
 
     pub fn answer(&self, id: u64, event: Event) {
-        self.events.send(FromWorker { id, event: Some(event) }).unwrap();
+        self.answer_after(id, event, 0);
+    }
+
+    /// As if the worker had been at it for so many microseconds.
+    pub fn answer_after(&self, id: u64, event: Event, took_us: u64) {
+        let event = Some(event);
+        self.events.send(FromWorker { id, event, took_us }).unwrap();
     }
 
     /// Answers everything at once until the stream ends; what was asked is given back.
@@ -73,6 +79,7 @@ pub fn hello(rank: u32) -> FromWorker {
     FromWorker {
         id: 0,
         event: Some(Event::Hello(hello)),
+        took_us: 0,
     }
 }
 
