@@ -80,41 +80,41 @@ __device__ __forceinline__ float row_sum(float x) {
   return x;
 }
 
-// A row of logits as vectors of 8. Rows of a vocabulary that is no multiple of 8 are not aligned: they come element by
+// A row of logits as vectors of 8. Rows of a vocabulary that is no multiple of 4 are not aligned: they come element by
 // element. What is after the row, and ids held back, are minus infinity.
 struct Logits {
-  const bf16* from;
+  const float* from;
   int count, vectors;
   bool aligned;
   int held;
   const int* stops;
 };
-__device__ __forceinline__ Logits logits_of(const bf16* row, int count) {
+__device__ __forceinline__ Logits logits_of(const float* row, int count) {
   return {row, count, (count + 7) / 8, (u64)row % 16 == 0, 0, nullptr};
 }
-__device__ __forceinline__ unsigned masked(unsigned pair, bool first, bool second) {
-  return (first ? 0xff80u : pair & 0xffffu) | (second ? 0xff800000u : pair & 0xffff0000u);
-}
-__device__ __forceinline__ uint4 fetch(const Logits& row, int vector) {
+__device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
+__device__ __forceinline__ void fetch(const Logits& row, int vector, float (&to)[8]) {
   const int first = vector * 8;
-  uint4 raw;
   if (row.aligned && first + 8 <= row.count) {
-    raw = load(row.from + first);
+    load_floats(row.from + first, to);
   } else {
-    auto one = [&](int i) -> unsigned { return first + i < row.count ? row.from[first + i] : 0xff80u; };
-    raw = {one(0) | one(1) << 16, one(2) | one(3) << 16, one(4) | one(5) << 16, one(6) | one(7) << 16};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] = first + i < row.count ? row.from[first + i] : minus_infinity();
   }
   for (int i = 0; i < row.held; ++i) {
     const int at = row.stops[i] - first;
     if (row.stops[i] < 0) break;
-    if (at < 0 || at > 7) continue;
-    raw = {masked(raw.x, at == 0, at == 1), masked(raw.y, at == 2, at == 3), masked(raw.z, at == 4, at == 5),
-           masked(raw.w, at == 6, at == 7)};
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (at == j) to[j] = minus_infinity();
   }
-  return raw;
 }
 // Nothing where there is no such vector.
-__device__ __forceinline__ uint4 fetch_or_none(const Logits& row, int vector) {
-  const unsigned none = 0xff80ff80u;
-  return vector < row.vectors ? fetch(row, vector) : uint4{none, none, none, none};
+__device__ __forceinline__ void fetch_or_none(const Logits& row, int vector, float (&to)[8]) {
+  if (vector < row.vectors) {
+    fetch(row, vector, to);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] = minus_infinity();
+  }
 }

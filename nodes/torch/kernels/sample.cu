@@ -7,8 +7,9 @@
 // largest), so that they are exact in any order and a token of probability zero is never drawn.
 
 constexpr float UNIT = 1099511627776.0f;  // 2^40
-// Values that one look at a row can tell apart: 16 powers of two of bfloat16's 128.
+// Steps that one look at a row can tell apart, and the powers of two of probability that the first look spreads them over.
 constexpr int WINDOW = 2048;
+constexpr float REACH = 20;
 
 // As `rng::uniform` of the host, bit for bit: (draw + 1/2) * 2^-48.
 __device__ __forceinline__ u64 mix(u64 bits) {
@@ -28,7 +29,7 @@ extern "C" __global__ void uniforms(const u64* keys, const u64* indices, double*
 // Below cut becomes minus infinity; what is not a number stays.
 __device__ __forceinline__ void cut_below(float (&values)[8], float cut) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) values[i] = values[i] < cut ? __uint_as_float(0xff800000u) : values[i];
+  for (int i = 0; i < 8; ++i) values[i] = values[i] < cut ? minus_infinity() : values[i];
 }
 
 // Exclusive prefix sum over the block, and the total; exact.
@@ -63,17 +64,16 @@ struct Mass {
 // heat: log2(e) / temperature.
 template <bool CUT>
 __device__ __forceinline__ Mass weigh(const Logits& row, float heat, float cut) {
-  constexpr int LOADS = 4;
+  constexpr int LOADS = 2;
   __shared__ float tops[32];
   float top = LOWEST, sum = 0;
   for (int start = threadIdx.x; start < row.vectors; start += LOADS * blockDim.x) {
-    uint4 raw[LOADS];
+    float loaded[LOADS][8];
 #pragma unroll
-    for (int a = 0; a < LOADS; ++a) raw[a] = fetch_or_none(row, start + a * blockDim.x);
+    for (int a = 0; a < LOADS; ++a) fetch_or_none(row, start + a * blockDim.x, loaded[a]);
 #pragma unroll
     for (int a = 0; a < LOADS; ++a) {
-      float values[8];
-      unpack(raw[a], values);
+      float(&values)[8] = loaded[a];
       if (CUT) cut_below(values, cut);
       float highest = top;
 #pragma unroll
@@ -95,61 +95,80 @@ __device__ __forceinline__ Mass weigh(const Logits& row, float heat, float cut) 
   return {highest, top, (u64)(sum * UNIT), broken};
 }
 
-// bfloat16 as an unsigned number of the same order, zeros alike.
-__device__ __forceinline__ int key_of(unsigned bits) {
-  if (bits == 0x8000) bits = 0;
-  return bits & 0x8000 ? ~bits & 0xffff : bits | 0x8000;
+// A float as an unsigned number of the same order.
+__device__ __forceinline__ unsigned key_of(float x) {
+  const unsigned bits = __float_as_uint(x);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ float value_of(int key) { return up((bf16)(key & 0x8000 ? key & 0x7fff : ~key)); }
+__device__ __forceinline__ float value_of(unsigned key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
 
-// The largest value such that what is at least that large reaches `limit`: a number of elements, or a mass in units
-// of 2^-40; LOWEST where all together do not reach it.
-__device__ __noinline__ float threshold(const Logits& row, float heat, float top, bool by_mass, u64 limit) {
-  __shared__ unsigned counts[WINDOW];
-  __shared__ int below, found;
-  int start = key_of(__float_as_uint(top) >> 16);
-  const int share = WINDOW / blockDim.x;
-  u64 reached = 0;
-  while (true) {
-    for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) counts[i] = 0;
-    if (threadIdx.x == 0) below = found = -1;
-    __syncthreads();
-    int next = -1;
-    for (int at = threadIdx.x; at < row.vectors; at += blockDim.x) {
-      const uint4 raw = fetch(row, at);
-      const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
+template <typename See>
+__device__ __forceinline__ void each(const Logits& row, See see) {
+  for (int at = threadIdx.x; at < row.vectors; at += blockDim.x) {
+    float values[8];
+    fetch(row, at, values);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int key = key_of(words[i / 2] >> (i % 2 * 16) & 0xffff), distance = start - key;
-        if (key <= 0x7f || distance < 0) continue;  // minus infinity, or seen before
-        if (distance < WINDOW)
-          atomicAdd(counts + distance, 1);
-        else
-          next = max(next, key);
-      }
-    }
-    if (next >= 0) atomicMax(&below, next);
+    for (int i = 0; i < 8; ++i) see(values[i]);
+  }
+}
+
+// The largest value such that what is at least that large reaches `limit`: a number of elements, or a mass in units of
+// 2^-40; LOWEST where all together do not reach it. A look adds up the values of [least, most] by steps down from most, finds
+// the step that reaches the limit, and what values it has: the next look is at those alone.
+__device__ __noinline__ float threshold(const Logits& row, float heat, float top, bool by_mass, u64 limit) {
+  __shared__ u64 amounts[WINDOW];
+  __shared__ int found;
+  __shared__ u64 earlier;
+  __shared__ unsigned lowest, highest;
+  const int share = WINDOW / blockDim.x;
+  float most = top, least = LOWEST, steps = (WINDOW - 1) / REACH * heat;
+  u64 reached = 0;
+  // -1 where the look is not at x. The last step holds all that is further down.
+  auto step_of = [&](float x) {
+    return x >= least && x <= most ? (int)fminf((most - x) * steps, WINDOW - 1) : -1;
+  };
+  while (true) {
+    for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) amounts[i] = 0;
+    if (threadIdx.x == 0) found = -1, lowest = ~0u, highest = 0;
     __syncthreads();
-    auto amount = [&](int distance) -> u64 {
-      const u64 count = counts[distance];
-      if (!by_mass || !count) return count;
-      return count * (u64)(power((value_of(start - distance) - top) * heat) * UNIT);
-    };
+    u64 rest = 0;
+    each(row, [&](float x) {
+      const int step = step_of(x);
+      if (step < 0) return;
+      const u64 amount = by_mass ? (u64)(power((x - top) * heat) * UNIT) : 1;
+      if (step == WINDOW - 1)
+        rest += amount;
+      else if (amount)
+        atomicAdd(amounts + step, amount);
+    });
+    if (rest) atomicAdd(amounts + WINDOW - 1, rest);
+    __syncthreads();
     u64 own = 0, total;
-    for (int i = 0; i < share; ++i) own += amount(threadIdx.x * share + i);
+    for (int i = 0; i < share; ++i) own += amounts[threadIdx.x * share + i];
     u64 sum = reached + prefix(own, total);
     if (sum < limit && limit <= sum + own) {
       int i = threadIdx.x * share;
-      while ((sum += amount(i)) < limit) ++i;
-      found = start - i;
+      while (sum + amounts[i] < limit) sum += amounts[i++];
+      found = i, earlier = sum;
     }
     __syncthreads();
-    const int result = found, rest = below;
+    const int step = found;
+    if (step < 0) return LOWEST;
+    unsigned low = ~0u, high = 0;
+    each(row, [&](float x) {
+      if (step_of(x) == step) low = min(low, key_of(x)), high = max(high, key_of(x));
+    });
+    if (low <= high) atomicMin(&lowest, low), atomicMax(&highest, high);
     __syncthreads();
-    if (result >= 0) return value_of(result);
-    if (rest < 0) return LOWEST;
-    reached += total;
-    start = rest;
+    const float from = value_of(lowest), to = value_of(highest);
+    reached = earlier;
+    __syncthreads();
+    // Values so near to each other that no step parts them are one.
+    if (from == to || (from == least && to == most)) return from;
+    most = to, least = from;
+    steps = fminf((WINDOW - 1) / (to - from), 1e38f);
   }
 }
 
@@ -167,7 +186,7 @@ __device__ __noinline__ float threshold(const Logits& row, float heat, float top
 //
 // Grid: rows; blocks of 256 threads.
 extern "C" __global__ void __launch_bounds__(256, 4)
-    sample(const bf16* logits, const int* logit_row, const int* rows, const float* temperature, const int* top_k,
+    sample(const float* logits, const int* logit_row, const int* rows, const float* temperature, const int* top_k,
            const float* top_p, const float* min_p, const u64* seed, const int* stop_ids, int stop_width,
            const int* stops_from, const int* end, int* position, int* done, int* tokens, const int* step, int ring,
            int* ids, float* logprobs, int vocabulary) {
@@ -217,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
       int first = 0x7fffffff;
       for (int at = threadIdx.x; at < from.vectors && first == 0x7fffffff; at += blockDim.x) {
         float values[8];
-        unpack(fetch(from, at), values);
+        fetch(from, at, values);
 #pragma unroll
         for (int i = 7; i >= 0; --i)
           if (values[i] == mass.top) first = at * 8 + i;
@@ -241,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
       u64 sum = 0;
       for (int at = start; at < from.vectors; at += stride) {
         float values[8];
-        unpack(fetch(from, at), values);
+        fetch(from, at, values);
         cut_below(values, cut);
 #pragma unroll
         for (int i = 0; i < 8; ++i) sum += weight(values, i);
@@ -259,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
         bool is_found = false;
         for (int at = start; at < from.vectors && !is_found; at += stride) {
           float values[8];
-          unpack(fetch(from, at), values);
+          fetch(from, at, values);
           cut_below(values, cut);
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
@@ -276,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
   __syncthreads();
   if (threadIdx.x) return;
   const int drawn = token;
-  const float logit = up(from.from[drawn]);
+  const float logit = from.from[drawn];
   const float log_total = LN_2 * __log2f((float)total * (1 / UNIT));
   logprobs[place] = mass.broken ? __uint_as_float(0x7fc00000u) : (logit - mass.top) * heat * LN_2 - log_total;
   ids[place] = drawn;

@@ -193,9 +193,9 @@ fn rotary() {
 
 fn head() {
     let module = kernels::of_rows().unwrap();
-    for vocabulary in [13, 50_257, 49_152, 151_936] {
+    for vocabulary in [13, 50_257, 50_260, 49_152, 151_936] {
         let rows = 3 + below(9);
-        let logits = random(&[rows, vocabulary]) * 3.0;
+        let logits = Tensor::randn([rows, vocabulary], FLOAT) * 3.0;
         let _ = logits.get(1).get(2).fill_(f64::NEG_INFINITY);
         let targets = Tensor::randint(vocabulary - 3, [rows], LONG) + 3;
         let inverse = Tensor::rand([rows], FLOAT) + 0.5;
@@ -223,10 +223,30 @@ fn head() {
         let slopes = Tensor::randn([rows], FLOAT);
         let _ = slopes.get(0).fill_(0.0);
         let (wide_inverse, wide_slopes) = (wide(&inverse), wide(&slopes));
-        let expected = ops::head_backward(wide(&logits), &targets, &wide_inverse, &expected.log_sum, &wide_slopes);
-        let gradient = Guarded::holding(&logits);
-        let _ = ops::head_backward(gradient.inside(), &targets, &inverse, &outputs[2].inside(), &slopes);
+        let (log_sum, wide_logits) = (&expected.log_sum, wide(&logits));
+        let expected = ops::head_backward(
+            &wide_logits,
+            &targets,
+            &wide_inverse,
+            log_sum,
+            &wide_slopes,
+            Kind::Double,
+        );
+        let gradient = Guarded::new(&[rows, vocabulary], BF16);
+        let arguments = [
+            (&logits).into(),
+            (&targets).into(),
+            (&inverse).into(),
+            outputs[2].argument(),
+            (&slopes).into(),
+            gradient.argument(),
+            (vocabulary as i32).into(),
+        ];
+        launch(&module, "head_backward", [rows as u32, 1], [256, 1], 0, &arguments);
         assert!(gap(&gradient.written(), &expected) < ROUNDED, "{vocabulary}");
+        let log_sum = outputs[2].inside();
+        let again = ops::head_backward(&logits, &targets, &inverse, &log_sum, &slopes, Kind::BFloat16);
+        assert!(again.equal(&gradient.written()), "{vocabulary}");
     }
 }
 

@@ -412,7 +412,7 @@ fn bucket(rows: usize) -> usize {
 fn scratch_bytes(network: &Network, slots: usize) -> u64 {
     let config = &network.config;
     let widest = 2 * config.intermediate + 8 * config.hidden;
-    2 * bucket(slots) as u64 * (config.vocabulary + widest) as u64
+    bucket(slots) as u64 * (4 * config.vocabulary + 2 * widest) as u64
 }
 
 #[cfg(test)]

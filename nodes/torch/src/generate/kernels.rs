@@ -163,7 +163,7 @@ impl DecodeKernels {
         }
         let normed = norm(&residual, delta.as_ref(), network.layout.last_norm);
         debug_assert_eq!(normed.out.size()[0], count);
-        Ok(normed.out.linear(&weights[network.layout.head()], None::<&Tensor>))
+        Ok(network.logits(weights, &normed.out))
     }
 
     fn embed(&self, model: Model<'_>, rows: &Tensor, slots: &Slots) -> Result<Tensor> {
@@ -226,7 +226,7 @@ impl DecodeKernels {
         Ok(out)
     }
 
-    /// Draws the next token of each row's slot from row `logit_rows[row]` of bfloat16 `logits`, or from its own, and moves
+    /// Draws the next token of each row's slot from row `logit_rows[row]` of float32 `logits`, or from its own, and moves
     /// the slot on. `in_ring`: results go where the step counter says, else to the first step.
     pub fn sample(
         &self,
@@ -292,9 +292,7 @@ impl DecodeKernels {
             Some(*end)
         });
         let ends = cuda::upload(&ends.collect::<Vec<i64>>())?;
-        Ok(hidden
-            .index_select(0, &ends)
-            .linear(&weights[network.layout.head()], None::<&Tensor>))
+        Ok(network.logits(weights, &hidden.index_select(0, &ends)))
     }
 
     /// `k` and `v` are `[tokens, kv_heads, head_dim]`, perhaps views into wider rows.

@@ -8,7 +8,6 @@ use tch::{Device, Kind, Tensor};
 
 use super::layout::Layout;
 use super::packed::Packed;
-use crate::device::wide;
 use crate::ops::{self, Normed, Turns};
 
 /// A network without weights.
@@ -104,10 +103,8 @@ impl Network {
         })
     }
 
-    /// Logits of hidden states, `[rows, vocabulary]`, in float32 (float64 for float64).
+    /// Logits of hidden states, as [`ops::logits`].
     pub fn logits(&self, weights: &[Tensor], hidden: &Tensor) -> Tensor {
-        hidden
-            .linear(&weights[self.layout.head()], None::<&Tensor>)
-            .to_kind(wide(self.kind))
+        ops::logits(hidden, &weights[self.layout.head()])
     }
 }

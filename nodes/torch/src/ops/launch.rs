@@ -22,10 +22,13 @@ const ROW_THREADS: u32 = 256;
 
 /// Whether kernels take rows of this width: type, device and vectors of 8.
 pub fn serves(rows: &Tensor, width: i64) -> bool {
+    width % 8 == 0 && serves_kind(rows, Kind::BFloat16)
+}
+
+fn serves_kind(rows: &Tensor, kind: Kind) -> bool {
     rows.device().is_cuda()
-        && rows.kind() == Kind::BFloat16
+        && rows.kind() == kind
         && rows.numel() > 0
-        && width % 8 == 0
         && (rows.data_ptr() as usize).is_multiple_of(16)
         && kernels::suit_the_card()
 }
@@ -40,9 +43,9 @@ pub fn serves_heads(rows: &Tensor, head_dim: i64) -> bool {
     HEAD_DIMS.contains(&head_dim) && serves(rows, head_dim)
 }
 
-/// Whether kernels read logits of this type and device, of any vocabulary.
+/// Whether kernels read these logits, of any vocabulary.
 pub fn serves_logits(logits: &Tensor) -> bool {
-    logits.is_contiguous() && serves(logits, 8)
+    logits.is_contiguous() && serves_kind(logits, Kind::Float)
 }
 
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Result<Normed> {
@@ -246,8 +249,9 @@ pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Ten
     })
 }
 
+/// In bfloat16.
 pub fn head_backward(
-    logits: Tensor,
+    logits: &Tensor,
     targets: &Tensor,
     inverse_temperature: &Tensor,
     log_sum: &Tensor,
@@ -256,12 +260,14 @@ pub fn head_backward(
     let (rows, vocabulary) = logits.size2()?;
     let [targets, inverse_temperature, log_sum, d_logprobs] =
         [targets, inverse_temperature, log_sum, d_logprobs].map(Tensor::contiguous);
-    let arguments: [Argument; 6] = [
-        (&logits).into(),
+    let d_logits = Tensor::empty([rows, vocabulary], (Kind::BFloat16, logits.device()));
+    let arguments: [Argument; 7] = [
+        logits.into(),
         (&targets).into(),
         (&inverse_temperature).into(),
         (&log_sum).into(),
         (&d_logprobs).into(),
+        (&d_logits).into(),
         (vocabulary as i32).into(),
     ];
     // SAFETY: `head_backward` of head.cu; targets are ids of the vocabulary.
@@ -270,7 +276,7 @@ pub fn head_backward(
             .function("head_backward")?
             .launch([rows as u32, 1, 1], [ROW_THREADS, 1, 1], 0, &arguments)?;
     }
-    Ok(logits)
+    Ok(d_logits)
 }
 
 /// Blocks for so many threads, which the kernels count in 32 bits.

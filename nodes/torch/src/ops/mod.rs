@@ -16,7 +16,7 @@ pub use attention::{attention, attention_backward};
 pub use gate::{gate, gate_backward};
 pub use head::{HeadOutput, head_backward, head_forward};
 pub use norm::{Normed, add_norm, norm_backward};
-pub use product::{add_bias, add_product, add_rows};
+pub use product::{add_bias, add_product, add_rows, logits};
 pub use rotate::{Turns, rotate, rotate_backward};
 
 #[cfg(test)]

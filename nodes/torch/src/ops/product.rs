@@ -2,6 +2,19 @@
 
 use tch::Tensor;
 
+use crate::device::wide;
+
+/// Logits of hidden states `[rows, hidden]`, `[rows, vocabulary]`, float32 (float64 for float64); `weight` is `[vocabulary,
+/// hidden]`. On a card they are never rounded to bfloat16, whose unit at a logit of 20 is an eighth: rounding them is the
+/// largest part of what sets a trainer's log-probs apart from an engine's (MiniMax 2025, "MiniMax-M1", section 3.2).
+pub fn logits(hidden: &Tensor, weight: &Tensor) -> Tensor {
+    let kind = wide(hidden.kind());
+    match hidden.kind() != kind && hidden.device().is_cuda() {
+        true => hidden.mm_dtype(&weight.transpose(0, 1), kind),
+        false => hidden.linear(weight, None::<&Tensor>).to_kind(kind),
+    }
+}
+
 /// Adds `d_out^T * rows`, the gradient of a weight, to `sum`, `[outputs, inputs]`: `d_out` is `[rows, outputs]`, `rows`
 /// `[rows, inputs]`. The sum may be wider than the two.
 pub fn add_product(sum: &mut Tensor, d_out: &Tensor, rows: &Tensor) {

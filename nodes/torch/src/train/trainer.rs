@@ -94,10 +94,12 @@ impl Trainer {
             let of = |all: &Tensor| all.narrow(0, range.0, range.1);
             let (hidden, targets) = (of(&hidden), of(&selected.targets));
             let inverse_temperatures = of(&selected.inverse_temperatures);
-            let logits = hidden.linear(&weights[head], None::<&Tensor>);
+            let logits = network.logits(weights, &hidden);
             let found = ops::head_forward(&logits, &targets, &inverse_temperatures);
             let (slopes, report) = inputs.slopes(loss, &found, command.denominator, range)?;
-            let d_logits = ops::head_backward(logits, &targets, &inverse_temperatures, &found.log_sum, &slopes);
+            let (log_sum, kind) = (&found.log_sum, network.kind);
+            let d_logits = ops::head_backward(&logits, &targets, &inverse_temperatures, log_sum, &slopes, kind);
+            drop(logits);
             let _ = d_hidden.index_copy_(0, &of(&selected.rows), &d_logits.matmul(&weights[head]));
             ops::add_product(&mut self.gradients[head], &d_logits, &hidden);
             reports.push(report);
@@ -146,7 +148,7 @@ pub fn logprobs(network: &Network, weights: &[Tensor], pack: &v1::Pack, chunk_to
             .index_select(0, &selected.rows);
         let of = |(start, length)| {
             let of = |all: &Tensor| all.narrow(0, start, length);
-            let logits = of(&hidden).linear(&weights[network.layout.head()], None::<&Tensor>);
+            let logits = network.logits(weights, &of(&hidden));
             ops::head_forward(&logits, &of(&selected.targets), &of(&selected.inverse_temperatures)).logprobs
         };
         let chunks: Vec<Tensor> = chunks(selected.count(), chunk_tokens).map(of).collect();

@@ -189,11 +189,11 @@ impl Sizes {
         gated.max(attention)
     }
 
-    /// Bytes for each logit of a chunk of the head. Kernels overwrite them; plain operators have them, less the largest of
+    /// Bytes for each logit of a chunk of the head. Kernels have them in float32 and their gradients; plain operators have them, less the largest of
     /// each row, and the exponentials of that in float32 (nodes/torch/src/ops/head.rs).
     fn head(&self) -> u64 {
         match (self.has_kernels(), self.width) {
-            (true, width) => width,
+            (true, width) => 4 + width,
             (false, 2) => 2 + 3 * 4,
             (false, _) => 3 * 4,
         }
@@ -391,7 +391,7 @@ fn generation(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>, 
         list.add("states of steps", steps(engine, sizes) + table, &Phase::ALL);
         let prompts = at_once(slots);
         // Its keys and values go into the cache layer by layer.
-        let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + prompts * sizes.vocabulary * 2;
+        let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + prompts * sizes.vocabulary * 4;
         list.add_at_most("running prompts", running, &[Phase::Prompts]);
         return;
     }
@@ -453,7 +453,8 @@ fn slots_by_kernels(engine: &Engine) -> u64 {
 
 /// What steps of all slots take beside the cache (`scratch_bytes` in graphs.rs).
 fn steps(engine: &Engine, sizes: &Sizes) -> u64 {
-    2 * bucket(slots_by_kernels(engine)) * (sizes.vocabulary + 2 * sizes.intermediate + 8 * sizes.hidden)
+    let widest = 2 * sizes.intermediate + 8 * sizes.hidden;
+    bucket(slots_by_kernels(engine)) * (4 * sizes.vocabulary + 2 * widest)
 }
 
 /// A pack without a gradient (`logprobs` in nodes/torch/src/train/trainer.rs).
