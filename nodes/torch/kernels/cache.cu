@@ -63,12 +63,15 @@ extern "C" __global__ void copy_pages(bf16* keys, bf16* values, const int* from,
 
 // Begins a decode step: out[r] = table[tokens[rows[r]]], and counts *step up by one. A row without a live slot (rows[r]
 // below 0, or done) is left as it was. width: a multiple of 8. Grid: rows; blocks of 128 threads.
-extern "C" __global__ void embed(const bf16* table, const int* tokens, const int* rows, const int* done, bf16* out,
+extern "C" __global__ void embed(const bf16* table, const int* tokens, const int* rows, const int* done, float* out,
                                  int* step, int width) {
   if (blockIdx.x == 0 && threadIdx.x == 0) *step += 1;
   const int slot = rows[blockIdx.x];
   if (slot < 0 || done[slot]) return;
   const bf16* from = table + (size_t)tokens[slot] * width;
-  for (int at = threadIdx.x * 8; at < width; at += blockDim.x * 8)
-    store(out + (size_t)blockIdx.x * width + at, load(from + at));
+  for (int at = threadIdx.x * 8; at < width; at += blockDim.x * 8) {
+    float values[8];
+    load_floats(from + at, values);
+    store_floats(out + (size_t)blockIdx.x * width + at, values);
+  }
 }

@@ -57,6 +57,14 @@ __device__ __forceinline__ void load_floats(const float* from, float (&to)[8]) {
   to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
 }
 
+// Rows of either type.
+__device__ __forceinline__ void load_floats(const bf16* from, float (&to)[8]) { unpack(load(from), to); }
+__device__ __forceinline__ void store_floats(bf16* to, const float (&from)[8]) { store(to, packed(from)); }
+__device__ __forceinline__ void store_floats(float* to, const float (&from)[8]) {
+  reinterpret_cast<float4*>(to)[0] = {from[0], from[1], from[2], from[3]};
+  reinterpret_cast<float4*>(to)[1] = {from[4], from[5], from[6], from[7]};
+}
+
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int offset = 16; offset; offset /= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);

@@ -8,18 +8,19 @@ constexpr int NORM_VECTORS = 4;
 
 // sum = x + delta, out = sum / rms(sum) * weight, scale[row] = 1 / rms(sum). delta, sum and scale may be null; without
 // delta sum is a copy of x. sum may be x. Grid: ceil(rows / blockDim.y).
-extern "C" __global__ void __launch_bounds__(512)
-    add_norm(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, float* scale, long long rows,
-             int width, float eps) {
+template <typename Row>
+__device__ __forceinline__ void add_norm_of(const Row* x, const bf16* delta, const bf16* weight, Row* sum, bf16* out,
+                                            float* scale, long long rows, int width, float eps) {
   const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
   if (row >= rows) return;
   const size_t base = (size_t)row * width;
-  uint4 values[NORM_VECTORS], deltas[NORM_VECTORS], weights[NORM_VECTORS];
+  float values[NORM_VECTORS][8];
+  uint4 deltas[NORM_VECTORS], weights[NORM_VECTORS];
 #pragma unroll
   for (int i = 0; i < NORM_VECTORS; ++i) {
     const int at = (i * blockDim.x + threadIdx.x) * 8;
     if (at >= width) break;
-    values[i] = load(x + base + at);
+    load_floats(x + base + at, values[i]);
     if (delta) deltas[i] = load(delta + base + at);
     weights[i] = load(weight + at);
   }
@@ -28,18 +29,15 @@ extern "C" __global__ void __launch_bounds__(512)
   for (int i = 0; i < NORM_VECTORS; ++i) {
     const int at = (i * blockDim.x + threadIdx.x) * 8;
     if (at >= width) break;
-    float value[8], more[8];
-    unpack(values[i], value);
     if (delta) {
+      float more[8];
       unpack(deltas[i], more);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) value[j] += more[j];
-      values[i] = packed(value);
-      unpack(values[i], value);
+      for (int j = 0; j < 8; ++j) values[i][j] += more[j];
     }
-    if (sum) store(sum + base + at, values[i]);
+    if (sum) store_floats(sum + base + at, values[i]);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) squares += value[j] * value[j];
+    for (int j = 0; j < 8; ++j) squares += values[i][j] * values[i][j];
   }
   const float factor = rsqrtf(row_sum(squares) / width + eps);
   if (scale && threadIdx.x == 0) scale[row] = factor;
@@ -47,33 +45,48 @@ extern "C" __global__ void __launch_bounds__(512)
   for (int i = 0; i < NORM_VECTORS; ++i) {
     const int at = (i * blockDim.x + threadIdx.x) * 8;
     if (at >= width) break;
-    float value[8], times[8];
-    unpack(values[i], value);
+    float times[8];
     unpack(weights[i], times);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) value[j] *= factor * times[j];
-    store(out + base + at, packed(value));
+    for (int j = 0; j < 8; ++j) values[i][j] *= factor * times[j];
+    store(out + base + at, packed(values[i]));
   }
+}
+
+// Of the residual stream, which is float32.
+extern "C" __global__ void __launch_bounds__(512)
+    add_norm(const float* x, const bf16* delta, const bf16* weight, float* sum, bf16* out, float* scale,
+             long long rows, int width, float eps) {
+  add_norm_of(x, delta, weight, sum, out, scale, rows, width, eps);
+}
+
+// Of queries and keys, which are added to nothing.
+extern "C" __global__ void __launch_bounds__(512)
+    norm_heads(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, float* scale, long long rows,
+         int width, float eps) {
+  add_norm_of(x, nullptr, weight, (bf16*)nullptr, out, scale, rows, width, eps);
 }
 
 // With g = d_out * weight: d_x = scale * (g - x * scale^2 * mean(g * x)) + d_residual, and the block's part of
 // d_weight = sum over rows of d_out * x * scale, written to d_weight[blockIdx.x]. d_residual may be null, or be d_x.
 // The number of blocks is free (each takes rows in turn); shared memory: 4 * width bytes where blockDim.y > 1.
-extern "C" __global__ void __launch_bounds__(512)
-    norm_backward(const bf16* d_out, const bf16* x, const float* scale, const bf16* weight, const bf16* d_residual,
-                  bf16* d_x, float* d_weight, long long rows, int width) {
+template <typename Row>
+__device__ __forceinline__ void norm_backward_of(const bf16* d_out, const Row* x, const float* scale,
+                                                 const bf16* weight, const bf16* d_residual, bf16* d_x,
+                                                 float* d_weight, long long rows, int width) {
   extern __shared__ float total[];
   float d_weights[NORM_VECTORS][8] = {};
   const long long step = (long long)gridDim.x * blockDim.y;
   for (long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {
     const size_t base = (size_t)row * width;
     const float factor = scale[row];
-    uint4 values[NORM_VECTORS], gradients[NORM_VECTORS], residuals[NORM_VECTORS];
+    float values[NORM_VECTORS][8];
+    uint4 gradients[NORM_VECTORS], residuals[NORM_VECTORS];
 #pragma unroll
     for (int i = 0; i < NORM_VECTORS; ++i) {
       const int at = (i * blockDim.x + threadIdx.x) * 8;
       if (at >= width) break;
-      values[i] = load(x + base + at);
+      load_floats(x + base + at, values[i]);
       gradients[i] = load(d_out + base + at);
       if (d_residual) residuals[i] = load(d_residual + base + at);
     }
@@ -82,14 +95,13 @@ extern "C" __global__ void __launch_bounds__(512)
     for (int i = 0; i < NORM_VECTORS; ++i) {
       const int at = (i * blockDim.x + threadIdx.x) * 8;
       if (at >= width) break;
-      float value[8], gradient[8], times[8];
-      unpack(values[i], value);
+      float gradient[8], times[8];
       unpack(gradients[i], gradient);
       unpack(load(weight + at), times);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        dot += gradient[j] * times[j] * value[j];
-        d_weights[i][j] += gradient[j] * value[j] * factor;
+        dot += gradient[j] * times[j] * values[i][j];
+        d_weights[i][j] += gradient[j] * values[i][j] * factor;
       }
     }
     const float pull = row_sum(dot) / width * factor * factor;
@@ -97,14 +109,13 @@ extern "C" __global__ void __launch_bounds__(512)
     for (int i = 0; i < NORM_VECTORS; ++i) {
       const int at = (i * blockDim.x + threadIdx.x) * 8;
       if (at >= width) break;
-      float value[8], gradient[8], times[8], result[8];
-      unpack(values[i], value);
+      float gradient[8], times[8], result[8];
       unpack(gradients[i], gradient);
       unpack(load(weight + at), times);
       if (d_residual) unpack(residuals[i], result);
 #pragma unroll
       for (int j = 0; j < 8; ++j)
-        result[j] = (d_residual ? result[j] : 0) + factor * (gradient[j] * times[j] - value[j] * pull);
+        result[j] = (d_residual ? result[j] : 0) + factor * (gradient[j] * times[j] - values[i][j] * pull);
       store(d_x + base + at, packed(result));
     }
   }
@@ -127,4 +138,16 @@ extern "C" __global__ void __launch_bounds__(512)
     }
     if (blockDim.y > 1) __syncthreads();
   }
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    add_norm_backward(const bf16* d_out, const float* x, const float* scale, const bf16* weight,
+                      const bf16* d_residual, bf16* d_x, float* d_weight, long long rows, int width) {
+  norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
+}
+
+extern "C" __global__ void __launch_bounds__(512)
+    norm_heads_backward(const bf16* d_out, const bf16* x, const float* scale, const bf16* weight, const bf16* d_residual,
+                  bf16* d_x, float* d_weight, long long rows, int width) {
+  norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
 }

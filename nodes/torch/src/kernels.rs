@@ -36,7 +36,7 @@ const OF_HEADS: &str = concat!(
 
 static MODULES: Mutex<BTreeMap<Vec<String>, Module>> = Mutex::new(BTreeMap::new());
 
-/// `add_norm`, `gate`, `head_forward` and their backward passes.
+/// `add_norm`, `norm_heads`, `gate`, `head_forward` and their backward passes.
 pub fn of_rows() -> Result<Module> {
     compiled(OF_ROWS, Vec::new())
 }

@@ -32,8 +32,8 @@ fn kernels_compute_what_plain_operators_do() {
     ]);
 }
 
+/// Of the residual stream, float32, and of heads, bfloat16, which nothing is added to.
 fn norms() {
-    let module = kernels::of_rows().unwrap();
     for (width, columns, height) in [
         (64, 32, 4),
         (576, 32, 4),
@@ -42,74 +42,83 @@ fn norms() {
         (4096, 128, 1),
         (16_384, 512, 1),
     ] {
-        let rows = 1 + below(70);
-        let (x, delta, weight) = (random(&[rows, width]), random(&[rows, width]), random(&[width]));
-        let sum = &x + &delta;
-        let expected = ops::add_norm(&wide(&sum), None, &wide(&weight), EPS);
-        let (found_sum, out) = (Guarded::new(&[rows, width], BF16), Guarded::new(&[rows, width], BF16));
-        let scale = Guarded::new(&[rows, 1], FLOAT);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            norms_of(kind, width, [columns, height]);
+        }
+    }
+}
+
+fn norms_of(kind: Kind, width: i64, block: [u32; 2]) {
+    let module = kernels::of_rows().unwrap();
+    let (rows, height) = (1 + below(70), block[1]);
+    let (x, weight) = (Tensor::randn([rows, width], FLOAT).to_kind(kind), random(&[width]));
+    let delta = (kind == Kind::Float).then(|| random(&[rows, width]));
+    let sum = delta.as_ref().map_or_else(|| x.shallow_clone(), |delta| &x + delta);
+    let expected = ops::add_norm(&wide(&sum), None, &wide(&weight), EPS);
+    let (found_sum, out) = (Guarded::holding(&x), Guarded::new(&[rows, width], BF16));
+    let scale = Guarded::new(&[rows, 1], FLOAT);
+    let arguments = [
+        found_sum.argument(),
+        delta.as_ref().into(),
+        (&weight).into(),
+        found_sum.argument(),
+        out.argument(),
+        scale.argument(),
+        rows.into(),
+        (width as i32).into(),
+        (EPS as f32).into(),
+    ];
+    let [forward, backward] = match delta {
+        Some(_) => ["add_norm", "add_norm_backward"],
+        None => ["norm_heads", "norm_heads_backward"],
+    };
+    launch(
+        &module,
+        forward,
+        [(rows as u32).div_ceil(height), 1],
+        block,
+        0,
+        &arguments,
+    );
+    assert!(found_sum.written().equal(&sum), "{width}");
+    assert!(gap(&out.written(), &expected.out) < ROUNDED, "{width}");
+    assert!(gap(&scale.written(), &expected.scale) < FINE, "{width}");
+    let found = ops::add_norm(&x, delta.as_ref(), &weight, EPS);
+    assert!(found.sum.equal(&sum) && found.out.equal(&out.written()) && found.scale.equal(&scale.written()));
+    let found = ops::add_norm(&sum, None, &weight, EPS);
+    assert!(found.sum.equal(&sum) && found.out.equal(&out.written()));
+
+    let (d_out, residual) = (random(&[rows, width]), random(&[rows, width]));
+    for residual in [None, Some(&residual)] {
+        let mut expected_sum = Tensor::ones([width], (Kind::Double, CARD));
+        let d_x = ops::norm_backward(
+            &wide(&d_out),
+            &wide(&sum),
+            &expected.scale,
+            &wide(&weight),
+            residual.map(wide).as_ref(),
+            &mut expected_sum,
+        );
+        let (found, partial) = (Guarded::new(&[rows, width], BF16), Guarded::new(&[3, width], FLOAT));
         let arguments = [
-            (&x).into(),
-            (&delta).into(),
-            (&weight).into(),
-            found_sum.argument(),
-            out.argument(),
+            (&d_out).into(),
+            (&sum).into(),
             scale.argument(),
+            (&weight).into(),
+            residual.into(),
+            found.argument(),
+            partial.argument(),
             rows.into(),
             (width as i32).into(),
-            (EPS as f32).into(),
         ];
-        let blocks = (rows as u32).div_ceil(height);
-        launch(&module, "add_norm", [blocks, 1], [columns, height], 0, &arguments);
-        assert!(found_sum.written().equal(&sum), "{width}");
-        assert!(gap(&out.written(), &expected.out) < ROUNDED, "{width}");
-        assert!(gap(&scale.written(), &expected.scale) < FINE, "{width}");
-        let found = ops::add_norm(&x, Some(&delta), &weight, EPS);
-        assert!(found.sum.equal(&sum) && found.out.equal(&out.written()) && found.scale.equal(&scale.written()));
-        let found = ops::add_norm(&sum, None, &weight, EPS);
-        assert!(found.sum.equal(&sum) && found.out.equal(&out.written()));
-
-        let (d_out, residual) = (random(&[rows, width]), random(&[rows, width]));
-        for residual in [None, Some(&residual)] {
-            let mut expected_sum = Tensor::ones([width], (Kind::Double, CARD));
-            let (wide_x, wide_out, wide_weight) = (wide(&sum), wide(&d_out), wide(&weight));
-            let wide_residual = residual.map(wide);
-            let d_x = ops::norm_backward(
-                &wide_out,
-                &wide_x,
-                &expected.scale,
-                &wide_weight,
-                wide_residual.as_ref(),
-                &mut expected_sum,
-            );
-            let (found, partial) = (Guarded::new(&[rows, width], BF16), Guarded::new(&[3, width], FLOAT));
-            let arguments = [
-                (&d_out).into(),
-                (&sum).into(),
-                scale.argument(),
-                (&weight).into(),
-                residual.into(),
-                found.argument(),
-                partial.argument(),
-                rows.into(),
-                (width as i32).into(),
-            ];
-            let shared_bytes = 4 * width as u32 * u32::from(height > 1);
-            launch(
-                &module,
-                "norm_backward",
-                [3, 1],
-                [columns, height],
-                shared_bytes,
-                &arguments,
-            );
-            assert!(gap(&found.written(), &d_x) < ROUNDED, "{width}");
-            let of_weight = partial.written().sum_dim_intlist(0, false, None::<Kind>) + 1.0;
-            assert!(gap(&of_weight, &expected_sum) < FINE, "{width}");
-            let mut weight_sum = Tensor::ones([width], FLOAT);
-            let again = ops::norm_backward(&d_out, &sum, &scale.inside(), &weight, residual, &mut weight_sum);
-            assert!(again.equal(&found.written()) && gap(&weight_sum, &expected_sum) < FINE);
-        }
+        let shared_bytes = 4 * width as u32 * u32::from(height > 1);
+        launch(&module, backward, [3, 1], block, shared_bytes, &arguments);
+        assert!(gap(&found.written(), &d_x) < ROUNDED, "{width}");
+        let of_weight = partial.written().sum_dim_intlist(0, false, None::<Kind>) + 1.0;
+        assert!(gap(&of_weight, &expected_sum) < FINE, "{width}");
+        let mut weight_sum = Tensor::ones([width], FLOAT);
+        let again = ops::norm_backward(&d_out, &sum, &scale.inside(), &weight, residual, &mut weight_sum);
+        assert!(again.equal(&found.written()) && gap(&weight_sum, &expected_sum) < FINE);
     }
 }
 
@@ -440,7 +449,7 @@ fn pages_and_embeddings() {
         tokens.to_kind(Kind::Int),
     ]
     .map(|tensor| tensor.to_device(CARD));
-    let (out, step) = (Guarded::new(&[5, width], BF16), Tensor::full([1], 7, INT));
+    let (out, step) = (Guarded::new(&[5, width], FLOAT), Tensor::full([1], 7, INT));
     let arguments = [
         (&table).into(),
         (&tokens_on).into(),
@@ -456,7 +465,8 @@ fn pages_and_embeddings() {
         if slot < 0 || slot == 5 {
             assert_eq!(count(&found.isnan()), width);
         } else {
-            assert!(found.equal(&table.get(tokens.int64_value(&[i64::from(slot)]))));
+            let token = tokens.int64_value(&[i64::from(slot)]);
+            assert!(found.equal(&table.get(token).to_kind(Kind::Float)));
         }
     }
     assert_eq!(step.int64_value(&[0]), 8);

@@ -168,7 +168,7 @@ impl DecodeKernels {
 
     fn embed(&self, model: Model<'_>, rows: &Tensor, slots: &Slots) -> Result<Tensor> {
         let width = model.network.config.hidden;
-        let out = Tensor::empty([rows.size()[0], width], (Kind::BFloat16, rows.device()));
+        let out = Tensor::empty([rows.size()[0], width], (Kind::Float, rows.device()));
         let arguments = [
             (&model.weights[0]).into(),
             (&slots.word(Word::Token)).into(),

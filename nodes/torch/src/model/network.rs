@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::layout::Layout;
 use super::packed::Packed;
+use crate::device::wide;
 use crate::ops::{self, Normed, Turns};
 
 /// A network without weights.
@@ -69,9 +70,10 @@ impl Network {
         Turns::new(&Tensor::cat(&cosines, 0), &Tensor::cat(&sines, 0), &rows)
     }
 
-    /// Embeddings of `tokens`, `[rows]`, normed for the first layer.
+    /// Embeddings of `tokens`, `[rows]`, normed for the first layer: the residual stream, which is float32 (float64 for
+    /// float64) whatever the compute type.
     pub fn embedded(&self, weights: &[Tensor], tokens: &Tensor) -> Normed {
-        let rows = Tensor::embedding(&weights[0], tokens, -1, false, false);
+        let rows = Tensor::embedding(&weights[0], tokens, -1, false, false).to_kind(wide(self.kind));
         self.norm(&rows, &weights[self.norm_before(0)])
     }
 

@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 
 use super::{HeadOutput, Normed};
 use crate::kernels::{self, HEAD_DIMS, of_heads, of_rows};
-use crate::native::kernel::Argument;
+use crate::native::kernel::{Argument, Function};
 use crate::{Result, fail};
 
 /// Widest row that a block of `add_norm` keeps.
@@ -33,9 +33,23 @@ fn serves_kind(rows: &Tensor, kind: Kind) -> bool {
         && kernels::suit_the_card()
 }
 
-/// Whether kernels norm rows of this width.
-pub fn serves_norm(rows: &Tensor, width: i64) -> bool {
-    serves(rows, width) && width <= WIDEST_NORM
+/// Whether kernels norm rows, a residual stream in float32 or heads, with such a weight.
+pub fn serves_norm(rows: &Tensor, weight: &Tensor) -> bool {
+    let width = weight.numel() as i64;
+    serves(weight, width)
+        && width <= WIDEST_NORM
+        && [Kind::Float, Kind::BFloat16]
+            .iter()
+            .any(|kind| serves_kind(rows, *kind))
+}
+
+/// Of the kernels for the residual stream, and for heads.
+fn norm_function(rows: &Tensor, [of_stream, of_heads]: [&str; 2]) -> Result<Function> {
+    of_rows()?.function(if rows.kind() == Kind::Float {
+        of_stream
+    } else {
+        of_heads
+    })
 }
 
 /// Whether kernels turn heads of this size.
@@ -49,11 +63,15 @@ pub fn serves_logits(logits: &Tensor) -> bool {
 }
 
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Result<Normed> {
+    if delta.is_some() && x.kind() != Kind::Float {
+        fail!("a residual stream is float32, and this is {:?}", x.kind());
+    }
     let x = x.contiguous();
     let delta = delta.map(Tensor::contiguous);
     let (width, mut shape) = (weight.numel() as i64, x.size());
     let rows = x.numel() as i64 / width;
-    let (sum, out) = (delta.as_ref().map(|_| x.empty_like()), x.empty_like());
+    let sum = delta.as_ref().map(|_| x.empty_like());
+    let out = Tensor::empty(&shape, (weight.kind(), x.device()));
     if let Some(last) = shape.last_mut() {
         *last = 1;
     }
@@ -71,12 +89,9 @@ pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -
     ];
     let [columns, height] = norm_block(width);
     let grid = [(rows as u64).div_ceil(u64::from(height)) as u32, 1, 1];
-    // SAFETY: `add_norm` of norm.cu.
-    unsafe {
-        of_rows()?
-            .function("add_norm")?
-            .launch(grid, [columns, height, 1], 0, &arguments)?;
-    }
+    let function = norm_function(&x, ["add_norm", "norm_heads"])?;
+    // SAFETY: both are of norm.cu and take the same.
+    unsafe { function.launch(grid, [columns, height, 1], 0, &arguments)? };
     Ok(Normed {
         sum: sum.unwrap_or(x),
         out,
@@ -98,7 +113,7 @@ pub fn norm_backward(
     let rows = x.numel() as i64 / width;
     let [columns, height] = norm_block(width);
     let blocks = (rows as u64).div_ceil(u64::from(height)).min(PARTIAL_SUMS as u64) as i64;
-    let d_x = x.empty_like();
+    let d_x = Tensor::empty(x.size(), (weight.kind(), x.device()));
     let partial = Tensor::empty([blocks, width], (Kind::Float, x.device()));
     let arguments = [
         (&d_out).into(),
@@ -112,15 +127,9 @@ pub fn norm_backward(
         (width as i32).into(),
     ];
     let shared_bytes = if height > 1 { 4 * width as u32 } else { 0 };
-    // SAFETY: `norm_backward` of norm.cu.
-    unsafe {
-        of_rows()?.function("norm_backward")?.launch(
-            [blocks as u32, 1, 1],
-            [columns, height, 1],
-            shared_bytes,
-            &arguments,
-        )?;
-    }
+    let function = norm_function(&x, ["add_norm_backward", "norm_heads_backward"])?;
+    // SAFETY: both are of norm.cu and take the same.
+    unsafe { function.launch([blocks as u32, 1, 1], [columns, height, 1], shared_bytes, &arguments)? };
     let _ = weight_sum.g_add_(&partial.sum_dim_intlist(0, false, None::<Kind>));
     Ok(d_x)
 }

@@ -9,17 +9,18 @@ use crate::error::unfailing;
 /// What [`add_norm`] makes of rows `[.., width]`.
 #[derive(Debug)]
 pub struct Normed {
-    /// `x + delta`, in their type.
+    /// `x + delta`, in the type of `x`.
     pub sum: Tensor,
-    /// `sum * scale * weight`.
+    /// `sum * scale * weight`, in the type of `weight`.
     pub out: Tensor,
     /// 1 / root mean square of each row of `sum`, `[.., 1]`, float32 (float64 for float64).
     pub scale: Tensor,
 }
 
-/// Norms `x + delta`, rows of `[.., width]`, with `weight`, `[width]`.
+/// Norms `x + delta`, rows of `[.., width]`, with `weight`, `[width]`. The residual stream `x` may be wider than `delta` and
+/// `weight`: its numbers grow with every layer, and what is added to them should not be rounded to their unit.
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Normed {
-    if launch::serves_norm(x, weight.numel() as i64) && weight.kind() == x.kind() {
+    if launch::serves_norm(x, weight) {
         return unfailing(launch::add_norm(x, delta, weight, eps));
     }
     let sum = delta.map_or_else(|| x.shallow_clone(), |delta| x + delta);
@@ -28,12 +29,12 @@ pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -
     // The norm of a row reads it once and makes nothing of its size.
     let squares = rows.norm_scalaropt_dim(2, [-1i64], true).square();
     let scale = (squares / rows.size().last().copied().unwrap_or(1) as f64 + eps).rsqrt();
-    let out = (&rows * &scale).g_mul_(&weight.to_kind(kind)).to_kind(sum.kind());
+    let out = (&rows * &scale).g_mul_(&weight.to_kind(kind)).to_kind(weight.kind());
     Normed { sum, out, scale }
 }
 
 /// The gradient at `x`, the input of a norm, given `d_out` at its output and its `scale`; `d_residual`, what comes to `x`
-/// past the norm, is added. The gradient of `weight` is added to `weight_sum`, `[width]`, float32 (float64 for float64).
+/// past the norm, is added. It has the type of `weight`. The gradient of `weight` is added to `weight_sum`, `[width]`, float32 (float64 for float64).
 pub fn norm_backward(
     d_out: &Tensor,
     x: &Tensor,
@@ -42,11 +43,12 @@ pub fn norm_backward(
     d_residual: Option<&Tensor>,
     weight_sum: &mut Tensor,
 ) -> Tensor {
-    if launch::serves_norm(x, weight.numel() as i64) && weight.kind() == x.kind() {
+    if launch::serves_norm(x, weight) {
         let found = launch::norm_backward(d_out, x, scale, weight, d_residual, weight_sum);
         return unfailing(found);
     }
     let kind = wide(x.kind());
+    let narrow = weight.kind();
     let (d_out, weight) = (d_out.to_kind(kind), weight.to_kind(kind));
     let normed = x.to_kind(kind) * scale;
     let by_row = &d_out * &normed;
@@ -58,7 +60,7 @@ pub fn norm_backward(
     if let Some(d_residual) = d_residual {
         let _ = d_x.g_add_(d_residual);
     }
-    d_x.to_kind(x.kind())
+    d_x.to_kind(narrow)
 }
 
 #[cfg(test)]
@@ -103,5 +105,11 @@ mod tests {
         let wide = add_norm(&x.to_kind(Kind::Float), None, &weight.to_kind(Kind::Float), 1e-5);
         let found = add_norm(&x, None, &weight, 1e-5);
         assert!(found.out.equal(&wide.out.to_kind(Kind::BFloat16)) && found.scale.equal(&wide.scale));
+        // A stream that is wider than what is added to it.
+        let stream = random(&[9, 32], Kind::Float);
+        let found = add_norm(&stream, Some(&x), &weight, 1e-5);
+        assert!(found.sum.equal(&(&stream + x.to_kind(Kind::Float))));
+        let wide = add_norm(&found.sum, None, &weight.to_kind(Kind::Float), 1e-5);
+        assert!(found.out.equal(&wide.out.to_kind(Kind::BFloat16)));
     }
 }

@@ -123,7 +123,7 @@ impl Sizes {
 
     /// What is kept of `tokens` for the backward pass through one layer (nodes/torch/src/model/layer.rs, train/trunk.rs).
     ///
-    /// - All: the residual stream before attention and before the gated part, and both normed (`4 h`); turned queries, keys
+    /// - All: the residual stream before attention and before the gated part (`2 h` in float32), and both normed (`2 h`); turned queries, keys
     ///   and values (`q + 2 k`, and as they came where heads are normed); attention's output (`q`); both gates (`2 i`). In
     ///   float32 the scales of the norms, and the logarithm of the sum of each row of attention.
     /// - Without the gated part and what is normed: the stream and attention.
@@ -136,9 +136,11 @@ impl Sizes {
         };
         let attention = tokens * ((qkv + self.queries) * b + unnormed) + self.padded(tokens) * 4 * self.heads;
         match level {
-            Activations::Auto | Activations::Keep => tokens * ((4 * h + 2 * self.intermediate) * b + 2 * 4) + attention,
-            Activations::RecomputeGated => tokens * 2 * h * b + attention,
-            Activations::RecomputeLayers => tokens * h * b,
+            Activations::Auto | Activations::Keep => {
+                tokens * (2 * h * 4 + (2 * h + 2 * self.intermediate) * b + 2 * 4) + attention
+            }
+            Activations::RecomputeGated => tokens * 2 * h * 4 + attention,
+            Activations::RecomputeLayers => tokens * h * 4,
         }
     }
 
@@ -179,9 +181,9 @@ impl Sizes {
         let (h, i, b) = (self.hidden, self.intermediate, self.width);
         let gated = match (b, self.on_card()) {
             (2, false) => tokens * (18 * i + 3 * h * b),
-            _ => tokens * (3 * i + 3 * h) * b,
+            _ => tokens * ((3 * i + 2 * h) * b + 4 * h),
         };
-        let packed = tokens * (2 * h + 2 * self.queries + 2 * self.keys) * b;
+        let packed = tokens * ((h + 2 * self.queries + 2 * self.keys) * b + 4 * h);
         let attention = match self.has_kernels() {
             true => packed,
             false => packed + self.padded(tokens) * (4 * self.queries + 2 * self.keys) * b,
@@ -189,8 +191,8 @@ impl Sizes {
         gated.max(attention)
     }
 
-    /// Bytes for each logit of a chunk of the head. Kernels have them in float32 and their gradients; plain operators have them, less the largest of
-    /// each row, and the exponentials of that in float32 (nodes/torch/src/ops/head.rs).
+    /// Bytes for each logit of a chunk of the head. Kernels have them in float32, and their gradients; plain operators have
+    /// them, less the largest of each row, and the exponentials of that in float32 (nodes/torch/src/ops/head.rs).
     fn head(&self) -> u64 {
         match (self.has_kernels(), self.width) {
             (true, width) => 4 + width,
@@ -472,7 +474,7 @@ fn training(learner: &Learner, sizes: &Sizes, list: &mut List<'_>) {
     // Beside the layers: the last residual stream, hidden states and those that predict tokens, and their gradients. In plain
     // operators cosine and sine of each token, in float32.
     let turns = if sizes.has_kernels() { 0 } else { 2 * 4 * sizes.head_dim };
-    let kept = sizes.layers * sizes.kept(tokens, level) + tokens * (4 * row + turns);
+    let kept = sizes.layers * sizes.kept(tokens, level) + tokens * (4 * sizes.hidden + 3 * row + turns);
     let phases = [Phase::Head, Phase::Backward];
     list.add_at_most(format!("activations of {tokens} tokens"), kept, &phases);
     list.add_at_most(
