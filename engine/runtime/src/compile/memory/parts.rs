@@ -32,7 +32,7 @@ const HEAD_DIMS: [u64; 4] = [32, 64, 96, 128];
 /// Attention is padded to the longest sequence of a pack: rollouts are taken to fill four fifths of that.
 const PADDED: (u64, u64) = (5, 4);
 
-/// What glibc's heap holds of freed pieces while a pack is in it, of the activations there: measured, 0.2 to 0.6.
+/// What glibc's heap holds of freed pieces while a pack is in it, of the activations that are made there: measured, 0.2 to 0.6.
 const HEAP: (u64, u64) = (3, 10);
 /// Larger tensors never come from the heap (`DEFAULT_MMAP_THRESHOLD_MAX` of glibc).
 const LARGEST_IN_HEAP: u64 = 32 << 20;
@@ -144,8 +144,8 @@ impl Sizes {
         }
     }
 
-    /// What of the activations of a pack, `kept` bytes, lies in the heap: the gates of a large pack do not.
-    fn in_heap(&self, tokens: u64, kept: u64) -> u64 {
+    /// What of all activations of a pack, `made` bytes, comes from the heap: the gates of a large pack do not.
+    fn in_heap(&self, tokens: u64, made: u64) -> u64 {
         let is_large = |numbers: u64| tokens * numbers * self.width >= LARGEST_IN_HEAP;
         if self.on_card() || is_large(self.hidden) {
             return 0;
@@ -154,7 +154,7 @@ impl Sizes {
             true => self.layers * tokens * self.width * 2 * self.intermediate,
             false => 0,
         };
-        kept.saturating_sub(gates)
+        made.saturating_sub(gates)
     }
 
     /// Scratch of one layer's backward pass while nearly everything is still kept: what is computed again of it; then the
@@ -474,15 +474,16 @@ fn training(learner: &Learner, sizes: &Sizes, list: &mut List<'_>) {
     // Beside the layers: the last residual stream, hidden states and those that predict tokens, and their gradients. In plain
     // operators cosine and sine of each token, in float32.
     let turns = if sizes.has_kernels() { 0 } else { 2 * 4 * sizes.head_dim };
-    let kept = sizes.layers * sizes.kept(tokens, level) + tokens * (4 * sizes.hidden + 3 * row + turns);
+    let kept = |level| sizes.layers * sizes.kept(tokens, level) + tokens * (4 * sizes.hidden + 3 * row + turns);
     let phases = [Phase::Head, Phase::Backward];
-    list.add_at_most(format!("activations of {tokens} tokens"), kept, &phases);
+    list.add_at_most(format!("activations of {tokens} tokens"), kept(level), &phases);
     list.add_at_most(
         format!("logits of {chunk} tokens"),
         chunk * (sizes.vocabulary * sizes.head() + row),
         &[Phase::Head],
     );
-    let heap = sizes.in_heap(tokens, kept) * HEAP.0 / HEAP.1;
+    // What a layer does not keep was there, and leaves holes between what it keeps.
+    let heap = sizes.in_heap(tokens, kept(Activations::Keep)) * HEAP.0 / HEAP.1;
     list.add_at_most("freed memory in the heap", heap, &phases);
     let backward = sizes.backward(tokens, level);
     list.add_at_most("backward pass of a layer", backward, &[Phase::Backward]);
