@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rlpipe_wire::v1;
 use rlpipe_wire::v1::from_worker::Event;
@@ -20,6 +20,11 @@ use crate::memory::Peak;
 use crate::policy::Policy;
 use crate::weights::Written;
 use crate::{Error, Result, ceilings, fail, store};
+
+/// A driver sends the requests of a step one by one. An idle worker waits for the next for so long, and for all of them for
+/// no longer than that: prompts that came together run in one pack, and their samples end together.
+const NEXT_REQUEST: Duration = Duration::from_micros(500);
+const ALL_REQUESTS: Duration = Duration::from_millis(30);
 
 /// The models of one device.
 #[derive(Debug)]
@@ -37,6 +42,13 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
             match commands.recv() {
                 Ok(command) => waiting.push_back(command),
                 Err(_) => return,
+            }
+            let first = Instant::now();
+            while waiting.back().is_some_and(is_generate)
+                && first.elapsed() < ALL_REQUESTS
+                && let Ok(next) = commands.recv_timeout(NEXT_REQUEST)
+            {
+                waiting.push_back(next);
             }
         }
         waiting.extend(commands.try_iter());
@@ -220,6 +232,10 @@ impl Worker {
         self.policies.insert(command.model.clone(), policy);
         Ok(loaded)
     }
+}
+
+fn is_generate(next: &v1::ToWorker) -> bool {
+    matches!(next.command, Some(Command::Generate(_)))
 }
 
 fn passes(next: &v1::ToWorker) -> bool {
