@@ -82,6 +82,9 @@ __device__ __forceinline__ void ready(const bf16* from, const bf16* norm, float 
 // attends to position + 1 tokens. out [rows, SHARE * kv_heads, HEAD_DIM]. A row without a live slot (rows[r] below 0,
 // or done[slot] not 0) writes and reads nothing.
 //
+// The kernel ahead in the stream may still be at work on qkv, and on nothing else that is read here: the first tiles of the
+// cache are fetched while it ends.
+//
 // Grid: (rows * kv_heads * GROUPS, splits), GROUPS = ceil(SHARE / 8); blocks of 32 * WARPS threads. With splits > 1,
 // scratch is float [grid.x, splits, min(SHARE, 8), HEAD_DIM + 2] and counters int [grid.x], zero before the first
 // launch and after each; with splits = 1 both may be null.
@@ -109,6 +112,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
   // Of query heads 2 t and 2 t + 1: sums over this lane's tokens, tops over the warp's. kept[i] is of dimensions
   // (values' pieces) 2 i and 2 i + 1 of column g.
   float sum[2] = {}, top[2] = {LOWEST, LOWEST}, kept[HEAD_DIM / 16][4] = {};
+  if (unit >= tiles) settle();
   if (unit < tiles) {
     const size_t stride = (size_t)kv_heads * PAGE * HEAD_DIM;
     auto copy = [&](int turn) {
@@ -127,6 +131,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     };
 #pragma unroll
     for (int turn = 0; turn < STAGES - 1; ++turn) copy(turn);
+    settle();
 
     qkv += (size_t)row * (SHARE + 2) * kv_heads * HEAD_DIM;
     cosine += (size_t)newest * (HEAD_DIM / 2);

@@ -38,6 +38,7 @@ __device__ __forceinline__ void store_value(bf16* page, int offset, int c, uint4
 extern "C" __global__ void write_cache(const bf16* k, const bf16* v, long long k_stride, long long v_stride,
                                        const long long* places, bf16* keys, bf16* values, long long tokens,
                                        int kv_heads) {
+  settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned piece = at % (HEAD_DIM / 8), index = at / (HEAD_DIM / 8);
   const unsigned head = index % kv_heads, token = index / kv_heads;
@@ -52,6 +53,7 @@ extern "C" __global__ void write_cache(const bf16* k, const bf16* v, long long k
 // Page from[i] to page to[i] in every layer. Grid: (n, layers), blocks of 256 threads.
 extern "C" __global__ void copy_pages(bf16* keys, bf16* values, const int* from, const int* to, int pages,
                                       int kv_heads) {
+  settle();
   const size_t size = (size_t)kv_heads * PAGE * HEAD_DIM, layer = (size_t)blockIdx.y * pages;
   const size_t source = (layer + from[blockIdx.x]) * size, target = (layer + to[blockIdx.x]) * size;
   for (size_t at = threadIdx.x * 8; at < size; at += blockDim.x * 8) {
@@ -65,6 +67,7 @@ extern "C" __global__ void copy_pages(bf16* keys, bf16* values, const int* from,
 // below 0, or done) is left as it was. width: a multiple of 8. Grid: rows; blocks of 128 threads.
 extern "C" __global__ void embed(const bf16* table, const int* tokens, const int* rows, const int* done, float* out,
                                  int* step, int width) {
+  settle();
   if (blockIdx.x == 0 && threadIdx.x == 0) *step += 1;
   const int slot = rows[blockIdx.x];
   if (slot < 0 || done[slot]) return;

@@ -15,6 +15,14 @@ constexpr float LOWEST = -1e30f;
 // Tokens of a page of the cache.
 constexpr int PAGE = 64;
 
+// Every kernel begins with this: it may be launched before the kernel ahead of it has ended, whose writes are there from here
+// on. Those of kernels before that one are there from the start, and until here nothing may be written.
+__device__ __forceinline__ void settle() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ float low(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 __device__ __forceinline__ float up(bf16 x) { return __uint_as_float((unsigned)x << 16); }

@@ -6,6 +6,7 @@ __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1 + 
 
 // out [rows, width].
 extern "C" __global__ void gate(const bf16* both, bf16* out, long long rows, int width) {
+  settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x, pieces = width / 8;
   const unsigned row = at / pieces, piece = at % pieces;
   if (row >= rows) return;
@@ -21,6 +22,7 @@ extern "C" __global__ void gate(const bf16* both, bf16* out, long long rows, int
 // d_both [rows, 2 * width], which may be both, from d_out [rows, width]; out, unless null, is computed again.
 extern "C" __global__ void gate_backward(const bf16* d_out, const bf16* both, bf16* d_both, bf16* out, long long rows,
                                          int width) {
+  settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x, pieces = width / 8;
   const unsigned row = at / pieces, piece = at % pieces;
   if (row >= rows) return;

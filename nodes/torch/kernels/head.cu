@@ -23,6 +23,7 @@ __device__ __forceinline__ Moments joined(Moments a, Moments b, float heat) {
 extern "C" __global__ void __launch_bounds__(256)
     head_forward(const float* logits, const long long* targets, const float* inverse_temperature, float* logprobs,
                  float* entropy, float* lse, int vocabulary) {
+  settle();
   constexpr int LOADS = 2;
   __shared__ Moments partial[8];
   const size_t row = blockIdx.x;
@@ -73,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     head_backward(const float* logits, const long long* targets, const float* inverse_temperature, const float* lse,
                   const float* d_logprob, bf16* d_logits, int vocabulary) {
+  settle();
   const size_t row = blockIdx.x;
   const Logits from = logits_of(logits + row * vocabulary, vocabulary);
   bf16* to = d_logits + row * vocabulary;

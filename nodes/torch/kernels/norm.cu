@@ -57,6 +57,7 @@ __device__ __forceinline__ void add_norm_of(const Row* x, const bf16* delta, con
 extern "C" __global__ void __launch_bounds__(512)
     add_norm(const float* x, const bf16* delta, const bf16* weight, float* sum, bf16* out, float* scale,
              long long rows, int width, float eps) {
+  settle();
   add_norm_of(x, delta, weight, sum, out, scale, rows, width, eps);
 }
 
@@ -64,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(512)
 extern "C" __global__ void __launch_bounds__(512)
     norm_heads(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, float* scale, long long rows,
          int width, float eps) {
+  settle();
   add_norm_of(x, nullptr, weight, (bf16*)nullptr, out, scale, rows, width, eps);
 }
 
@@ -143,11 +145,13 @@ __device__ __forceinline__ void norm_backward_of(const bf16* d_out, const Row* x
 extern "C" __global__ void __launch_bounds__(512)
     add_norm_backward(const bf16* d_out, const float* x, const float* scale, const bf16* weight,
                       const bf16* d_residual, bf16* d_x, float* d_weight, long long rows, int width) {
+  settle();
   norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
 }
 
 extern "C" __global__ void __launch_bounds__(512)
     norm_heads_backward(const bf16* d_out, const bf16* x, const float* scale, const bf16* weight, const bf16* d_residual,
                   bf16* d_x, float* d_weight, long long rows, int width) {
+  settle();
   norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
 }

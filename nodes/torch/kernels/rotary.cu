@@ -26,6 +26,7 @@ __device__ __forceinline__ void turn(uint4& a, uint4& b, const float* c, const f
 // row's `stride / HEAD_DIM`. Threads for rows * turned heads.
 extern "C" __global__ void rotate(bf16* qkv, const long long* positions, const float* cosine, const float* sine,
                                   long long rows, int turned, int stride) {
+  settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned piece = at % (HALF / 8), index = at / (HALF / 8);
   const unsigned head = index % turned, row = index / turned;
@@ -43,6 +44,7 @@ extern "C" __global__ void rotate(bf16* qkv, const long long* positions, const f
 extern "C" __global__ void rotate_backward(const bf16* d_q, const bf16* d_k, const bf16* d_v,
                                            const long long* positions, const float* cosine, const float* sine,
                                            bf16* d_qkv, long long rows, int heads, int kv_heads) {
+  settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned piece = at % (HALF / 8), index = at / (HALF / 8);
   const unsigned head = index % (heads + 2 * kv_heads), row = index / (heads + 2 * kv_heads);

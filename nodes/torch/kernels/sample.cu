@@ -23,6 +23,7 @@ __device__ __forceinline__ u64 draw(u64 key, u64 index) {
 }
 // The numbers themselves, to compare with the host's. Grid: count blocks of one thread.
 extern "C" __global__ void uniforms(const u64* keys, const u64* indices, double* out) {
+  settle();
   out[blockIdx.x] = (draw(keys[blockIdx.x], indices[blockIdx.x]) + 0.5) * 0x1p-48;
 }
 
@@ -190,6 +191,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
            const float* top_p, const float* min_p, const u64* seed, const int* stop_ids, int stop_width,
            const int* stops_from, const int* end, int* position, int* done, int* tokens, const int* step, int ring,
            int* ids, float* logprobs, int vocabulary) {
+  settle();
   __shared__ int chosen, token;
   __shared__ float chosen_top;
   __shared__ u64 rest, own;

@@ -58,7 +58,7 @@ fn compiled(source: &str, shape: Vec<String>) -> Result<Module> {
     }
     let mut options: Vec<&str> = shape.iter().map(String::as_str).collect();
     options.push("--use_fast_math");
-    let module = Module::compile(source, &options)?;
+    let module = Module::compile(source, &options)?.early()?;
     modules.insert(shape, module.clone());
     Ok(module)
 }

@@ -44,7 +44,7 @@ struct Api {
   RLPIPE_DRIVER(cuModuleGetFunction);
   RLPIPE_DRIVER(cuFuncGetAttribute);
   RLPIPE_DRIVER(cuFuncSetAttribute);
-  RLPIPE_DRIVER(cuLaunchKernel);
+  RLPIPE_DRIVER(cuLaunchKernelEx);
 #undef RLPIPE_DRIVER
 };
 
@@ -111,14 +111,21 @@ char *rlpipe_cuda_module_function(CUmodule module, const char *name, CUfunction 
   });
 }
 
-// `arguments` point at the values. Nothing here synchronizes or allocates, so a capture takes it.
+// `arguments` point at the values. Nothing here synchronizes or allocates, so a capture takes it. `early`: the kernel waits by
+// itself for what is ahead of it in the stream.
 char *rlpipe_cuda_launch(CUfunction function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
-                         void **arguments) {
+                         int early, void **arguments) {
   return guarded([&] {
-    auto stream = c10::cuda::getCurrentCUDAStream(0).stream();
-    check(api().cuLaunchKernel(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes, stream,
-                               arguments, nullptr),
-          "cuLaunchKernel");
+    CUlaunchAttribute attribute{};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config{};
+    config.gridDimX = grid[0], config.gridDimY = grid[1], config.gridDimZ = grid[2];
+    config.blockDimX = block[0], config.blockDimY = block[1], config.blockDimZ = block[2];
+    config.sharedMemBytes = shared_bytes;
+    config.hStream = c10::cuda::getCurrentCUDAStream(0).stream();
+    config.attrs = &attribute, config.numAttrs = early ? 1 : 0;
+    check(api().cuLaunchKernelEx(&config, function, arguments, nullptr), "cuLaunchKernelEx");
   });
 }
 }

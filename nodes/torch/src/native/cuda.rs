@@ -100,7 +100,7 @@ table! {
     rlpipe_cuda_module_new(*const u8, *mut *mut c_void) -> Message;
     rlpipe_cuda_module_free(*mut c_void);
     rlpipe_cuda_module_function(*mut c_void, *const c_char, *mut *mut c_void) -> Message;
-    rlpipe_cuda_launch(*mut c_void, *const u32, *const u32, u32, *mut *mut c_void) -> Message;
+    rlpipe_cuda_launch(*mut c_void, *const u32, *const u32, u32, i32, *mut *mut c_void) -> Message;
 }
 
 static OPENED: OnceLock<Result<(Table, Card)>> = OnceLock::new();

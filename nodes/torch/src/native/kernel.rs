@@ -13,7 +13,10 @@ use crate::{Error, Result};
 
 /// Compiled source.
 #[derive(Debug, Clone)]
-pub struct Module(Arc<Loaded>);
+pub struct Module {
+    loaded: Arc<Loaded>,
+    is_early: bool,
+}
 
 #[derive(Debug)]
 struct Loaded(Handle);
@@ -24,7 +27,7 @@ unsafe impl Sync for Loaded {}
 /// A kernel of a module, which it keeps.
 #[derive(Debug, Clone)]
 pub struct Function {
-    _module: Module,
+    module: Module,
     pointer: *mut c_void,
 }
 
@@ -112,16 +115,28 @@ impl Module {
         // SAFETY: the image is whole, as the compiler made it; the driver copies it.
         let make = |table: &super::cuda::Table, out| unsafe { (table.rlpipe_cuda_module_new)(image.as_ptr(), out) };
         let handle = Handle::new(make, |table| table.rlpipe_cuda_module_free)?;
-        Ok(Self(Arc::new(Loaded(handle))))
+        Ok(Self {
+            loaded: Arc::new(Loaded(handle)),
+            is_early: false,
+        })
+    }
+
+    /// Lets its kernels be launched while the one ahead of them in the stream ends, on cards that can (compute capability
+    /// 9.0): every one of them must wait for it by itself (`griddepcontrol.wait`; CUDA's programmatic dependent launch).
+    pub fn early(self) -> Result<Self> {
+        let is_early = card()?.capability.0 >= 9;
+        Ok(Self { is_early, ..self })
     }
 
     /// The kernel of that name.
     pub fn function(&self, name: &str) -> Result<Function> {
         let (name, mut pointer) = (c_text(name)?, ptr::null_mut());
         // SAFETY: the module lives; writes one pointer.
-        call(|table| unsafe { (table.rlpipe_cuda_module_function)(self.0.0.pointer, name.as_ptr(), &mut pointer) })?;
+        call(|table| unsafe {
+            (table.rlpipe_cuda_module_function)(self.loaded.0.pointer, name.as_ptr(), &mut pointer)
+        })?;
         Ok(Function {
-            _module: self.clone(),
+            module: self.clone(),
             pointer,
         })
     }
@@ -149,6 +164,7 @@ impl Function {
                 grid.as_ptr(),
                 block.as_ptr(),
                 shared_bytes,
+                self.module.is_early.into(),
                 addresses.as_mut_ptr(),
             )
         })
