@@ -21,8 +21,8 @@ use crate::policy::Policy;
 use crate::weights::Written;
 use crate::{Error, Result, ceilings, fail, store};
 
-/// A driver sends the requests of a step one by one. An idle worker waits for the next for so long, and for all of them for
-/// no longer than that: prompts that came together run in one pack, and their samples end together.
+/// A driver sends the requests of a step one by one. A worker that is about to generate waits for the next for so long, and for
+/// all of them for no longer than the other: prompts that came together run in one pack, and their samples end together.
 const NEXT_REQUEST: Duration = Duration::from_micros(500);
 const ALL_REQUESTS: Duration = Duration::from_millis(30);
 
@@ -43,15 +43,11 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
                 Ok(command) => waiting.push_back(command),
                 Err(_) => return,
             }
-            let first = Instant::now();
-            while waiting.back().is_some_and(is_generate)
-                && first.elapsed() < ALL_REQUESTS
-                && let Ok(next) = commands.recv_timeout(NEXT_REQUEST)
-            {
-                waiting.push_back(next);
-            }
         }
         waiting.extend(commands.try_iter());
+        if !worker.is_generating() {
+            gather(&mut waiting, commands);
+        }
         let mut answers = Vec::new();
         let started = Instant::now();
         let flow = worker.turn(&mut waiting, &mut answers);
@@ -68,6 +64,18 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
         if flow.is_break() {
             return;
         }
+    }
+}
+
+/// Waits for more requests where the first thing to do is one.
+fn gather(waiting: &mut VecDeque<v1::ToWorker>, commands: &Receiver<v1::ToWorker>) {
+    let first = Instant::now();
+    while waiting.front().is_some_and(is_generate)
+        && waiting.back().is_some_and(is_generate)
+        && first.elapsed() < ALL_REQUESTS
+        && let Ok(next) = commands.recv_timeout(NEXT_REQUEST)
+    {
+        waiting.push_back(next);
     }
 }
 

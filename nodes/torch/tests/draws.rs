@@ -177,7 +177,7 @@ fn draws() {
     for vocabulary in [49_152, 151_936, 50_257, 50_260, 7] {
         // Many of those rounded to bfloat16 are equal.
         let logits = Tensor::randn([6, vocabulary], FLOAT) * 3.0;
-        let _ = logits.narrow(0, 0, 3).copy_(&(random(&[3, vocabulary]) * 3.0));
+        logits.narrow(0, 0, 3).copy_(&(random(&[3, vocabulary]) * 3.0));
         for settings in cases() {
             let draws = Draws::new(&settings, 6, 1);
             draws.draw(&logits);

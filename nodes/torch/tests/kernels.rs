@@ -27,6 +27,7 @@ fn kernels_compute_what_plain_operators_do() {
         ("norms", norms),
         ("gates", gates),
         ("rotary", rotary),
+        ("logits", logits),
         ("head", head),
         ("attention", attention),
         ("pages and embeddings", pages_and_embeddings),
@@ -201,6 +202,19 @@ fn rotary() {
     }
 }
 
+/// Of bfloat16 states and weights they are as exact as sums in float32.
+fn logits() {
+    for (hidden, vocabulary) in [(64, 13), (576, 49_152), (896, 50_257)] {
+        let (states, weight) = (random(&[1 + below(20), hidden]), random(&[vocabulary, hidden]));
+        let found = ops::logits(&states, &weight);
+        assert_eq!(found.kind(), Kind::Float);
+        assert!(
+            gap(&found, &ops::logits(&wide(&states), &wide(&weight))) < FINE,
+            "{vocabulary}"
+        );
+    }
+}
+
 fn head() {
     let module = kernels::of_rows().unwrap();
     for vocabulary in [13, 50_257, 50_260, 49_152, 151_936] {
@@ -209,7 +223,7 @@ fn head() {
         let _ = logits.get(1).get(2).fill_(f64::NEG_INFINITY);
         let targets = Tensor::randint(vocabulary - 3, [rows], LONG) + 3;
         let inverse = Tensor::rand([rows], FLOAT) + 0.5;
-        let expected = ops::head_forward(&wide(&logits), &targets, &wide(&inverse));
+        let expected = ops::head_forward(&wide(&logits), &targets, &wide(&inverse), Kind::Double);
         let outputs = [(); 3].map(|()| Guarded::new(&[rows], FLOAT));
         let arguments = [
             (&logits).into(),
@@ -221,7 +235,7 @@ fn head() {
             (vocabulary as i32).into(),
         ];
         launch(&module, "head_forward", [rows as u32, 1], [256, 1], 0, &arguments);
-        let again = ops::head_forward(&logits, &targets, &inverse);
+        let again = ops::head_forward(&logits, &targets, &inverse, Kind::BFloat16);
         for ((found, again), expected) in outputs
             .iter()
             .zip([&again.logprobs, &again.entropy, &again.log_sum])

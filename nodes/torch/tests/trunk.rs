@@ -160,6 +160,15 @@ fn gradients_and_sums_do_not_depend_on_what_is_kept() {
 }
 
 #[test]
+fn the_residual_stream_is_wider_than_bfloat16() {
+    let policy = fresh("bfloat16", false);
+    let rows = policy
+        .network
+        .embedded(&policy.weights, &Tensor::from_slice(&[1i64, 5, 2]));
+    assert_eq!((rows.sum.kind(), rows.out.kind()), (Kind::Float, Kind::BFloat16));
+}
+
+#[test]
 fn leaves_of_the_trunk_come_before_a_head_of_its_own() {
     let layout = Layout::of(&fresh("float32", false).network.config);
     assert_eq!(layout.trunk().end, layout.head());

@@ -94,7 +94,7 @@ pub struct Generation {
 impl Generation {
     /// A prompt runs once: its trunk, attention within it, the head for its last token, its cache written. Each token but
     /// the last of a response then runs alone, over the cache of all before it. A step of all slots reads the weights once,
-    /// and its logits are written and read.
+    /// and its logits are written and read, in float32.
     pub fn work(&self, sizes: &Sizes) -> Work {
         let Self {
             prompts,
@@ -115,7 +115,7 @@ impl Generation {
         let weights = steps * (sizes.trunk() + sizes.head()) * number_bytes;
         let written = (prompts * prompt_tokens + decoded) * sizes.cache_bytes(number_bytes);
         let read = seen * sizes.cache_bytes(number_bytes);
-        let logits = 2 * responses * new_tokens * sizes.vocabulary * number_bytes;
+        let logits = 2 * responses * new_tokens * sizes.vocabulary * 4;
         Work {
             operations,
             bytes: weights + written + read + logits,
@@ -144,7 +144,8 @@ impl Training {
     ///
     /// Bytes: weights are read forward and backward in each pack, and their float32 gradients read and written; each of the
     /// `4 h + 2 q + 2 k + 3 i` numbers that a layer computes of a token is written and read forward, read backward, and its
-    /// gradient written and read; logits are written and read forward, and read, written and read twice backward.
+    /// gradient written and read; `2 h` of them, the residual stream, are float32, and so are logits, which are written, read
+    /// forward and read backward; their gradients are written and read twice.
     pub fn packs(&self, sizes: &Sizes) -> Work {
         let tokens = self.sequences * self.tokens;
         let responses = self.sequences * (self.tokens - self.prompt_tokens);
@@ -152,8 +153,9 @@ impl Training {
         let forward = 2 * sizes.trunk() * tokens + 2 * sizes.head() * responses + sizes.attention(seen);
         let weights = self.packs * (2 * (sizes.trunk() + sizes.head()) * self.number_bytes + 8 * sizes.parameters);
         let numbers = 4 * sizes.hidden + 2 * sizes.queries + 2 * sizes.keys + 3 * sizes.intermediate;
-        let activations = 5 * numbers * sizes.layers * tokens * self.number_bytes;
-        let logits = 6 * responses * sizes.vocabulary * self.number_bytes;
+        let stream = 3 * 2 * sizes.hidden * 4u64.saturating_sub(self.number_bytes);
+        let activations = sizes.layers * tokens * (5 * numbers * self.number_bytes + stream);
+        let logits = responses * sizes.vocabulary * (3 * 4 + 3 * self.number_bytes);
         Work {
             operations: 3 * forward,
             bytes: weights + activations + logits,
@@ -216,8 +218,8 @@ mod tests {
         .work(&SMALL);
         // Trunk 2 42 (6 + 2), head 2 10 (2 + 2), attention 16 (2 6 + 2 4).
         assert_eq!(work.operations, 672 + 80 + 320);
-        // Weights 4 52 2, cache of a token 2 2 2 = 8 bytes: written 8 8, read 8 8; logits 2 4 5 2.
-        assert_eq!(work.bytes, 416 + 64 + 64 + 80);
+        // Weights 4 52 2, cache of a token 2 2 2 = 8 bytes: written 8 8, read 8 8; logits 2 4 5 4.
+        assert_eq!(work.bytes, 416 + 64 + 64 + 160);
     }
 
     #[test]
@@ -232,8 +234,9 @@ mod tests {
         let work = training.packs(&SMALL);
         // Forward: trunk 2 42 6 = 504, head 2 10 4 = 80, attention 16 12 = 192.
         assert_eq!(work.operations, 3 * (504 + 80 + 192));
-        // Weights 2 (2 52 2 + 800) = 2016; 8 + 8 + 4 + 9 = 29 numbers: 5 29 6 2 = 1740; logits 6 4 5 2 = 240.
-        assert_eq!(work.bytes, 2016 + 1740 + 240);
+        // Weights 2 (2 52 2 + 800) = 2016; 8 + 8 + 4 + 9 = 29 numbers: 6 (5 29 2 + 3 4 2) = 1884; logits
+        // 4 5 (12 + 6) = 360.
+        assert_eq!(work.bytes, 2016 + 1884 + 360);
         let step = training.optimizer(&SMALL);
         assert_eq!((step.operations, step.bytes), (1200, 3400));
         let wide = Training {

@@ -17,9 +17,9 @@ pub struct HeadOutput {
 }
 
 /// Reads `logits`, `[rows, vocabulary]`, float32 (or float64), times `inverse_temperature`, `[rows]`, as distributions over the vocabulary.
-/// `targets` are ids, `[rows]`, int64.
-pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor) -> HeadOutput {
-    if launch::serves_logits(logits) {
+/// `targets` are ids, `[rows]`, int64; `kind` is the compute type.
+pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor, kind: Kind) -> HeadOutput {
+    if launch::serves_logits(logits, kind) {
         return unfailing(launch::head_forward(logits, targets, inverse_temperature));
     }
     let largest = logits.amax([-1i64], true) * inverse_temperature.unsqueeze(1);
@@ -48,7 +48,7 @@ pub fn head_backward(
     d_logprobs: &Tensor,
     kind: Kind,
 ) -> Tensor {
-    if launch::serves_logits(logits) && kind == Kind::BFloat16 {
+    if launch::serves_logits(logits, kind) {
         let found = launch::head_backward(logits, targets, inverse_temperature, log_sum, d_logprobs);
         return unfailing(found);
     }
@@ -84,7 +84,7 @@ mod tests {
                 let d = random(&[rows], kind);
                 let wanted = slopes(&expected, &d, &[&logits]);
                 let logits = logits.detach().copy();
-                let found = head_forward(&logits, &targets, &inverse);
+                let found = head_forward(&logits, &targets, &inverse, kind);
                 assert!(apart(&found.logprobs, &expected) < bound);
                 assert!(apart(&found.entropy, &entropy) < bound.max(1e-12) * 10.0);
                 let gradient = head_backward(&logits, &targets, &inverse, &found.log_sum, &d, kind);
@@ -99,7 +99,7 @@ mod tests {
     fn i43_impossible_tokens_leave_the_entropy_finite() {
         let rows = Tensor::from_slice(&[0.0, 0.0, f64::NEG_INFINITY, 1.0, 1.0, 1.0]).view([2, 3]);
         let targets = Tensor::from_slice(&[0i64, 1]);
-        let found = head_forward(&rows, &targets, &Tensor::from_slice(&[1.0, 2.0]));
+        let found = head_forward(&rows, &targets, &Tensor::from_slice(&[1.0, 2.0]), Kind::Double);
         for (row, choices) in [2f64, 3.0].into_iter().enumerate() {
             assert!((found.entropy.double_value(&[row as i64]) - choices.ln()).abs() < 1e-12);
         }

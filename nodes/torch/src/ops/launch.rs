@@ -57,9 +57,9 @@ pub fn serves_heads(rows: &Tensor, head_dim: i64) -> bool {
     HEAD_DIMS.contains(&head_dim) && serves(rows, head_dim)
 }
 
-/// Whether kernels read these logits, of any vocabulary.
-pub fn serves_logits(logits: &Tensor) -> bool {
-    logits.is_contiguous() && serves_kind(logits, Kind::Float)
+/// Whether kernels read these logits, of any vocabulary, of a model that computes in `kind`.
+pub fn serves_logits(logits: &Tensor, kind: Kind) -> bool {
+    kind == Kind::BFloat16 && logits.is_contiguous() && serves_kind(logits, Kind::Float)
 }
 
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Result<Normed> {

@@ -95,9 +95,10 @@ impl Trainer {
             let (hidden, targets) = (of(&hidden), of(&selected.targets));
             let inverse_temperatures = of(&selected.inverse_temperatures);
             let logits = network.logits(weights, &hidden);
-            let found = ops::head_forward(&logits, &targets, &inverse_temperatures);
+            let kind = network.kind;
+            let found = ops::head_forward(&logits, &targets, &inverse_temperatures, kind);
             let (slopes, report) = inputs.slopes(loss, &found, command.denominator, range)?;
-            let (log_sum, kind) = (&found.log_sum, network.kind);
+            let log_sum = &found.log_sum;
             let d_logits = ops::head_backward(&logits, &targets, &inverse_temperatures, log_sum, &slopes, kind);
             drop(logits);
             let _ = d_hidden.index_copy_(0, &of(&selected.rows), &d_logits.matmul(&weights[head]));
@@ -149,7 +150,8 @@ pub fn logprobs(network: &Network, weights: &[Tensor], pack: &v1::Pack, chunk_to
         let of = |(start, length)| {
             let of = |all: &Tensor| all.narrow(0, start, length);
             let logits = network.logits(weights, &of(&hidden));
-            ops::head_forward(&logits, &of(&selected.targets), &of(&selected.inverse_temperatures)).logprobs
+            let (targets, inverse_temperatures) = (of(&selected.targets), of(&selected.inverse_temperatures));
+            ops::head_forward(&logits, &targets, &inverse_temperatures, network.kind).logprobs
         };
         let chunks: Vec<Tensor> = chunks(selected.count(), chunk_tokens).map(of).collect();
         all = Vec::try_from(Tensor::cat(&chunks, 0).to_kind(Kind::Float))?;
