@@ -16,7 +16,7 @@ import tempfile
 
 from run import HERE, PROJECT, Work, missing, ours, run
 
-PACK_TOKENS = 16384  # As the pipeline has it.
+PACK_TOKENS = 32768  # As the pipeline has it.
 PROMPT_TOKENS = 256  # The same.
 
 

@@ -105,7 +105,7 @@ TOO_LITTLE = {"out of memory": "out of memory", "CUBLAS_STATUS_ALLOC_FAILED": "o
 
 
 def ended(command, variables, limit_s):
-    """Exit code, output and errors; without a code where it took too long."""
+    """Output, errors and exit code; without a code where it took too long."""
     # In the project's folder, so that pipelines have the same name wherever it lies.
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables, cwd=PROJECT) as process:
         try:

@@ -1,6 +1,7 @@
 //! Pipelines as texts: what the compiler, the schema and the references say of them.
 #![allow(clippy::unwrap_used)]
 
+mod activations;
 mod batch;
 mod dependencies;
 mod documents;

@@ -4,15 +4,13 @@
 use std::path::PathBuf;
 
 use rlpipe_core::diagnostic::{Diagnostic, Severity};
-use rlpipe_core::kind::{ByteSize, Role};
+use rlpipe_core::kind::ByteSize;
 use rlpipe_runtime::compile::{
-    ChosenActivations, Longest, Machine, MemoryDevice, MemoryPhase, Outcome, Tally, WorkerMemory, worker_memory,
+    Longest, Machine, MemoryDevice, MemoryPhase, Outcome, Tally, WorkerMemory, worker_memory,
 };
-use rlpipe_runtime::plan::{Plan, resolved};
-use rlpipe_stages::KINDS;
 use rlpipe_tests::{compile_files, compile_text};
 
-fn compiled(settings: &[&str]) -> Outcome {
+pub fn compiled(settings: &[&str]) -> Outcome {
     let outcome = compile_files(&[PathBuf::from("tests/ui/base/base.yaml")], settings);
     assert!(outcome.pipeline.is_some());
     outcome
@@ -204,195 +202,12 @@ fn memory_grows_with_each_setting() {
     }
 }
 
-const LEVELS: [&str; 3] = ["keep", "recompute_gated", "recompute_layers"];
-
-/// A model whose packs take more than all else, and its only worker's memory where the trainer has `level`.
-fn leveled(level: &str, settings: &[&str]) -> (Outcome, WorkerMemory) {
-    let level = format!("nodes.trainer.activations={level}");
-    let sizes = ["hidden_size=64", "heads=1", "intermediate_size=256", "layers=8"];
-    let sizes = sizes.map(|size| format!("models.tiny.init.{size}"));
-    let mut all: Vec<&str> = sizes.iter().map(String::as_str).collect();
-    all.extend([level.as_str(), "nodes.buffer.prompts_per_step=256"]);
-    all.extend(settings);
-    let outcome = compiled(&all);
-    let memory = worker_memory(outcome.pipeline.as_ref().unwrap(), None, &[]).remove(0);
-    (outcome, memory)
-}
-
-fn chosen(memory: &WorkerMemory) -> &ChosenActivations {
-    assert_eq!(memory.activations.len(), 1);
-    assert_eq!(memory.activations[0].node, "trainer");
-    &memory.activations[0]
-}
-
-/// `auto` keeps all that there is room for, to the byte, on a processor and on a card whose cache is of slots or of pages; what
-/// it takes is what that level takes; and where there is no room for any, the finding says that there is none below.
-#[test]
-fn what_is_kept_is_as_much_as_there_is_room_for() {
-    let host = (&[][..], "host_memory_per_worker");
-    let slots = ["pools.local.accelerator=cuda", "models.tiny.dtype=float32"];
-    let card = [
-        "pools.local.accelerator=cuda",
-        "nodes.engine.max_concurrent_rollouts=64",
-    ];
-    for (settings, key) in [
-        host,
-        (&slots, "memory_per_accelerator"),
-        (&card, "memory_per_accelerator"),
-    ] {
-        let with = |level: &str, bytes: u64| {
-            let bytes = format!("pools.local.{key}={bytes}");
-            leveled(level, &[settings, &[bytes.as_str()]].concat())
-        };
-        // All slots are there in any of these sizes, so that what a level takes does not depend on them.
-        let peaks = LEVELS.map(|level| with(level, 16 << 30).1.peak().unwrap().1);
-        assert!(peaks[0] > peaks[1] && peaks[1] > peaks[2], "{peaks:?}");
-        for (index, level) in LEVELS.into_iter().enumerate() {
-            let (outcome, memory) = with("auto", peaks[index]);
-            let found = chosen(&memory);
-            assert_eq!(found.level.name(), level, "{settings:?}");
-            assert_eq!(memory.peak().unwrap().1, peaks[index]);
-            assert!(too_little(&outcome).is_none());
-            let above: Vec<(&str, u64)> = LEVELS.into_iter().zip(peaks).take(index).collect();
-            let too_large: Vec<(&str, u64)> = found
-                .too_large
-                .iter()
-                .map(|(level, bytes)| (level.name(), *bytes))
-                .collect();
-            assert_eq!(too_large, above);
-            // A level that is set stays, and is complained of; leaving it to rlpipe is what helps, where something does.
-            if index > 0 {
-                let (outcome, memory) = with("keep", peaks[index]);
-                assert_eq!(chosen(&memory).level.name(), "keep");
-                let proposed = proposals(too_little(&outcome).unwrap());
-                assert!(
-                    proposed.contains(&"nodes.trainer.activations=auto".to_owned()),
-                    "{proposed:?}"
-                );
-            }
-        }
-        let (outcome, memory) = with("auto", peaks[2] - 1);
-        assert_eq!(chosen(&memory).level.name(), "recompute_layers");
-        assert_eq!(memory.peak().unwrap().1, peaks[2]);
-        let found = too_little(&outcome).unwrap();
-        let note = "`activations` of `trainer` is `recompute_layers` already, which keeps least";
-        assert!(found.notes.iter().any(|found| found == note), "{found:?}");
-        assert!(!proposals(found).iter().any(|setting| setting.contains("activations")));
-    }
-}
-
-/// A cache that takes its whole share leaves packs what `memory_fraction` leaves, whatever the size of the card.
-#[test]
-fn packs_of_a_card_get_what_its_cache_leaves() {
-    let mut seen = std::collections::BTreeSet::new();
-    for (fraction, step) in [("0.3", 30), ("0.9", 100)] {
-        for mebibytes in (660..660 + 64 * step).step_by(step as usize) {
-            let settings = [
-                "pools.local.accelerator=cuda".to_owned(),
-                "nodes.engine.max_context_tokens=2048".to_owned(),
-                format!("nodes.engine.memory_fraction={fraction}"),
-                format!("pools.local.memory_per_accelerator={mebibytes}MiB"),
-            ];
-            let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-            let there = |level: &str| leveled(level, &settings).1;
-            let needs = |memory: &WorkerMemory| {
-                memory
-                    .bytes_in(MemoryPhase::Head)
-                    .max(memory.bytes_in(MemoryPhase::Backward))
-            };
-            let first = LEVELS.into_iter().find(|level| needs(&there(level)) <= mebibytes << 20);
-            let auto = there("auto");
-            assert_eq!(
-                chosen(&auto).level.name(),
-                first.unwrap_or("recompute_layers"),
-                "{settings:?}"
-            );
-            assert_eq!(auto.parts, there(chosen(&auto).level.name()).parts);
-            seen.insert((fraction, first));
-        }
-    }
-    assert!(seen.len() >= 7, "{seen:?}");
-}
-
-/// A worker refuses to load a model whose cache would have less than a rollout needs, and so does its check: by the byte, and
-/// also where that much is free beside the share of the cache.
-#[test]
-fn a_cache_with_less_than_a_rollout_needs_is_an_error() {
-    let of = |fraction: &str, settings: &[&str]| {
-        let fraction = format!("nodes.engine.memory_fraction={fraction}");
-        let card = [
-            "pools.local.accelerator=cuda",
-            "pools.local.memory_per_accelerator=1GiB",
-            &fraction,
-        ];
-        leveled("recompute_layers", &[&card, settings].concat())
-    };
-    // Three pages of a rollout of 128 tokens; eight slots of 128 tokens, and 40 bytes for each of 17 logits.
-    let pages = (&["nodes.engine.max_context_tokens=128"][..], 3 * 64 * 2 * 8 * 64 * 2);
-    let heads = "models.tiny.init.heads=4";
-    let slots = (
-        &["nodes.engine.max_context_tokens=128", heads][..],
-        8 * (128 * 2 * 8 * 64 * 2 + 40 * 17),
-    );
-    for (settings, needs) in [pages, slots] {
-        assert!(too_little(&of("0.2", settings).0).is_none());
-        let (outcome, memory) = of("0.02", settings);
-        let small = memory.small_cache.clone().unwrap();
-        assert_eq!((small.model.as_str(), small.needs), ("tiny", needs));
-        assert!(small.may_take < needs && memory.peak().unwrap().1 < 1 << 30);
-        let found = too_little(&outcome).unwrap();
-        assert_eq!(found.severity, Severity::Error);
-        assert!(
-            found.message.starts_with("the cache of `tiny` may take "),
-            "{}",
-            found.message
-        );
-    }
-}
-
-/// Without a number to hold it against, and without a network, all is kept.
-#[test]
-fn all_is_kept_where_nothing_is_known() {
-    let (_, unknown) = leveled("auto", &["pools.local.accelerator=cuda"]);
-    assert_eq!((chosen(&unknown).level.name(), unknown.available_bytes), ("keep", None));
-    assert!(chosen(&unknown).too_large.is_empty());
-}
-
-/// The table is of the plan, where it decides what runs; settings that are written down again stay as they were, and what a
-/// machine has room for does not make it another run.
-#[test]
-fn a_plan_runs_with_what_its_table_says() {
-    let of = |bytes: u64| {
-        let (outcome, _) = leveled("auto", &[&format!("pools.local.host_memory_per_worker={bytes}")]);
-        let pipeline = outcome.pipeline.unwrap();
-        let written = resolved(&pipeline).unwrap()["nodes"]["trainer"]["activations"].clone();
-        assert_eq!(written, "auto");
-        Plan::of(&pipeline).unwrap()
-    };
-    let least = leveled("recompute_layers", &[]).1.peak().unwrap().1;
-    let (large, small) = (of(16 << 30), of(least));
-    for (plan, level) in [(&large, "keep"), (&small, "recompute_layers")] {
-        let trainer = plan.node("trainer").unwrap();
-        assert_eq!(trainer.config["activations"], "auto");
-        let runs = plan.with_activations(trainer).load(KINDS).unwrap().contract();
-        assert!(
-            matches!(runs.role, Role::Trainer { activations, .. } if activations.name() == level),
-            "{level}"
-        );
-        let engine = plan.node("engine").unwrap();
-        assert_eq!(plan.with_activations(engine).config, engine.config);
-    }
-    let mut moved = large.clone();
-    moved.memory.clone_from(&small.memory);
-    assert_eq!(moved.hash(), large.hash());
-}
-
 /// Of two nodes that train, the one whose packs take most in all counts: logits, too, and not what is kept alone.
 #[test]
 fn of_two_packs_the_one_that_takes_most_counts() {
-    let warm_up = "nodes.warm_up={ type: sft_trainer, inputs: { examples: prompts.examples }, pool: local, model: tiny, \
-                   examples_per_step: 4, max_tokens_per_pack: 1000, logprob_chunk_tokens: 1000, optimizer: { adamw: { lr: \
-                   1e-3 } } }";
+    let warm_up = "nodes.warm_up={ type: sft_trainer, inputs: { examples: prompts.examples }, pool: local, \
+                   model: tiny, examples_per_step: 4, max_tokens_per_pack: 1000, logprob_chunk_tokens: 1000, \
+                   optimizer: { adamw: { lr: 1e-3 } } }";
     let settings = |chunk: &str, characters: &str| {
         let chunk = format!("nodes.trainer.loss.logprob_chunk_tokens={chunk}");
         let characters = format!("models.tiny.init.tokenizer.characters=\"{characters}\"");
@@ -412,12 +227,12 @@ fn of_two_packs_the_one_that_takes_most_counts() {
     assert!(part(&kept, "activations of 1200 tokens") > 0 && part(&kept, "logits of 8 tokens") > 0);
 }
 
-fn too_little(outcome: &Outcome) -> Option<&Diagnostic> {
+pub fn too_little(outcome: &Outcome) -> Option<&Diagnostic> {
     outcome.diagnostics.iter().find(|found| found.code.id == "RL0705")
 }
 
 /// The `PATH=VALUE` of each setting that a finding proposes.
-fn proposals(found: &Diagnostic) -> Vec<String> {
+pub fn proposals(found: &Diagnostic) -> Vec<String> {
     let fix = found.fix.iter().map(|fix| {
         let path = fix.title.split('`').nth(1).unwrap();
         format!("{path}={}", fix.replacement)
@@ -521,8 +336,8 @@ fn slots_of_a_card_follow_from_its_memory() {
     };
     assert_eq!(slots(80 << 30), 1024);
     // Parameters: 544 + 12 x 10304 + 32. The context, weights twice (bfloat16 and float32) and the rotary tables are
-    // taken; of four fifths of the rest, 12 bytes a parameter are held back, for a gradient and two moments; a slot has 12
-    // layers of keys and values, 64 numbers of two bytes, for 2048 tokens, and 40 bytes for each of 17 logits.
+    // taken; of four fifths of the rest, 12 bytes a parameter are held back, for a gradient and two moments; a slot has
+    // 12 layers of keys and values, 64 numbers of two bytes, for 2048 tokens, and 40 bytes for each of 17 logits.
     let (parameters, card) = (544 + 12 * 10_304 + 32, 2u64 << 30);
     let free = card - (640 << 20) - parameters * 6 - 2 * 2048 * 16 * 2;
     let usable = (free as f64 * 0.8) as u64 - 12 * parameters;
@@ -540,8 +355,8 @@ fn pages_of_a_card_follow_from_its_memory() {
     ];
     let pipeline = compiled(&settings).pipeline.unwrap();
     let memory = |card: u64| worker_memory(&pipeline, Some(&machine(Some(card))), &[]).remove(0);
-    // 1024 slots of two pages of 64 tokens, and one more where a prompt ends inside a page; keys and values of 64 numbers of
-    // two bytes.
+    // 1024 slots of two pages of 64 tokens, and one more where a prompt ends inside a page; keys and values of 64 numbers
+    // of two bytes.
     let page = 64 * 2 * 64 * 2;
     let large = memory(80 << 30);
     assert_eq!(part(&large, "key-value cache of 3072 pages"), 3072 * page);

@@ -319,6 +319,7 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
                 "give fewer `--sequences` or `--tokens`",
             ],
         ),
+        // More than a process can address, so that no system grants it, however much it promises.
         (
             &[
                 "generate",
@@ -326,6 +327,8 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
                 "tiny",
                 "--accelerator",
                 "cpu",
+                "--prompt-tokens",
+                "2000",
                 "--slots",
                 "4000000000",
             ],

@@ -32,6 +32,8 @@ pub struct Worker {
     accelerator: Accelerator,
     policies: BTreeMap<String, Policy>,
     peak: Peak,
+    /// The command that the last turn executed, and how long it took.
+    executed: Option<(u64, Duration)>,
 }
 
 /// Runs commands until Shutdown or until the sender is gone.
@@ -49,14 +51,11 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
             gather(&mut waiting, commands);
         }
         let mut answers = Vec::new();
-        let started = Instant::now();
         let flow = worker.turn(&mut waiting, &mut answers);
-        let took = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let executed = worker.executed.take();
         for (id, event) in answers {
-            let took_us = match event {
-                Event::Generated(_) => 0,
-                _ => took,
-            };
+            let took = executed.filter(|(executed, _)| *executed == id).map(|(_, took)| took);
+            let took_us = took.map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
             let event = Some(event);
             // Without a receiver the wire thread is ending the process.
             let _ = events.send(v1::FromWorker { id, event, took_us });
@@ -86,6 +85,7 @@ impl Worker {
             accelerator,
             policies: BTreeMap::new(),
             peak: Peak::default(),
+            executed: None,
         }
     }
 
@@ -94,8 +94,8 @@ impl Worker {
         self.policies.values().any(Policy::is_generating)
     }
 
-    /// Accepts what may be generated of `waiting`, or runs one command, which is to be answered before the next; then one block
-    /// of each engine. Breaks after Shutdown.
+    /// Accepts what may be generated of `waiting`, or runs one command, which is to be answered before the next; then one
+    /// block of each engine. Breaks after Shutdown.
     pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>, answers: &mut Vec<(u64, Event)>) -> ControlFlow<()> {
         while let Some(at) = waiting.iter().position(passes) {
             let Some(v1::ToWorker { id, command }) = waiting.remove(at) else {
@@ -125,7 +125,10 @@ impl Worker {
                 let accepted = caught(|| self.policy(&model)?.generate(id, command));
                 answers.extend(accepted.err().map(|error| (id, failed(error))));
             } else {
-                answers.push((id, caught(|| self.execute(command)).unwrap_or_else(failed)));
+                let started = Instant::now();
+                let event = caught(|| self.execute(command)).unwrap_or_else(failed);
+                self.executed = Some((id, started.elapsed()));
+                answers.push((id, event));
                 self.peak.look(self.accelerator.device);
                 break;
             }

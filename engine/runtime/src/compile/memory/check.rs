@@ -111,7 +111,7 @@ impl Case<'_> {
             if !chosen.too_large.is_empty() && chosen.level == Activations::RecomputeLayers {
                 let (node, level) = (&chosen.node, chosen.level.name());
                 diagnostic = diagnostic.note(format!(
-                    "`activations` of `{node}` is `{level}` already, which keeps least"
+                    "that is with `activations: {level}` of `{node}`, which keeps least"
                 ));
             }
         }

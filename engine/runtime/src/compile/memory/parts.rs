@@ -32,7 +32,8 @@ const HEAD_DIMS: [u64; 4] = [32, 64, 96, 128];
 /// Attention is padded to the longest sequence of a pack: rollouts are taken to fill four fifths of that.
 const PADDED: (u64, u64) = (5, 4);
 
-/// What glibc's heap holds of freed pieces while a pack is in it, of the activations that are made there: measured, 0.2 to 0.6.
+/// What glibc's heap holds of freed pieces while a pack is in it, of the activations that are made there: measured, 0.2 to
+/// 0.6.
 const HEAP: (u64, u64) = (3, 10);
 /// Larger tensors never come from the heap (`DEFAULT_MMAP_THRESHOLD_MAX` of glibc).
 const LARGEST_IN_HEAP: u64 = 32 << 20;
@@ -123,15 +124,22 @@ impl Sizes {
 
     /// What is kept of `tokens` for the backward pass through one layer (nodes/torch/src/model/layer.rs, train/trunk.rs).
     ///
-    /// - All: the residual stream before attention and before the gated part (`2 h` in float32), and both normed (`2 h`); turned queries, keys
-    ///   and values (`q + 2 k`, and as they came where heads are normed); attention's output (`q`); both gates (`2 i`). In
-    ///   float32 the scales of the norms, and the logarithm of the sum of each row of attention.
+    /// - All: the residual stream before attention and before the gated part (`2 h` in float32), and both normed (`2 h`);
+    ///   turned queries, keys and values (`q + 2 k`), and, where heads are normed, as they came (`q + 2 k`; by kernels
+    ///   queries and keys alone); attention's output (`q`); both gates (`2 i`). In float32 the scales of the norms, and the
+    ///   logarithm of the sum of each row of attention.
     /// - Without the gated part and what is normed: the stream and attention.
     /// - Layers again: the stream before attention.
     fn kept(&self, tokens: u64, level: Activations) -> u64 {
         let (h, b, qkv) = (self.hidden, self.width, self.queries + 2 * self.keys);
+        // In plain operators they are views of the projections' one output.
+        let came = if self.has_kernels() {
+            self.queries + self.keys
+        } else {
+            qkv
+        };
         let unnormed = match self.norms_heads {
-            true => qkv * b + 4 * (self.heads + self.keys / self.head_dim.max(1)),
+            true => came * b + 4 * (self.heads + self.keys / self.head_dim.max(1)),
             false => 0,
         };
         let attention = tokens * ((qkv + self.queries) * b + unnormed) + self.padded(tokens) * 4 * self.heads;
@@ -144,17 +152,17 @@ impl Sizes {
         }
     }
 
-    /// What of all activations of a pack, `made` bytes, comes from the heap: the gates of a large pack do not.
+    /// What of all activations of a pack, `made` bytes, comes from the heap: the gates of a large pack do not, nor does the
+    /// residual stream of a larger one.
     fn in_heap(&self, tokens: u64, made: u64) -> u64 {
-        let is_large = |numbers: u64| tokens * numbers * self.width >= LARGEST_IN_HEAP;
-        if self.on_card() || is_large(self.hidden) {
+        let is_large = |bytes: u64| tokens * bytes >= LARGEST_IN_HEAP;
+        if self.on_card() || is_large(self.hidden * self.width) {
             return 0;
         }
-        let gates = match is_large(2 * self.intermediate) {
-            true => self.layers * tokens * self.width * 2 * self.intermediate,
-            false => 0,
-        };
-        made.saturating_sub(gates)
+        let large = |count: u64, bytes: u64| if is_large(bytes) { count * tokens * bytes } else { 0 };
+        let gates = large(self.layers, 2 * self.intermediate * self.width);
+        let stream = large(2 * self.layers + 1, 4 * self.hidden);
+        made.saturating_sub(gates + stream)
     }
 
     /// Scratch of one layer's backward pass while nearly everything is still kept: what is computed again of it; then the
@@ -180,7 +188,7 @@ impl Sizes {
     fn forward(&self, tokens: u64) -> u64 {
         let (h, i, b) = (self.hidden, self.intermediate, self.width);
         let gated = match (b, self.on_card()) {
-            (2, false) => tokens * (18 * i + 3 * h * b),
+            (2, false) => tokens * (18 * i + 2 * h * b + 4 * h),
             _ => tokens * ((3 * i + 2 * h) * b + 4 * h),
         };
         let packed = tokens * ((h + 2 * self.queries + 2 * self.keys) * b + 4 * h);
@@ -191,12 +199,13 @@ impl Sizes {
         gated.max(attention)
     }
 
-    /// Bytes for each logit of a chunk of the head. Kernels have them in float32, and their gradients; plain operators have
-    /// them, less the largest of each row, and the exponentials of that in float32 (nodes/torch/src/ops/head.rs).
-    fn head(&self) -> u64 {
-        match (self.has_kernels(), self.width) {
-            (true, width) => 4 + width,
-            (false, 2) => 2 + 3 * 4,
+    /// Bytes for each logit of a chunk of the head. Kernels have them in float32, and their gradients where it trains; plain
+    /// operators have them, less the largest of each row, and the exponentials of that, all in float32
+    /// (nodes/torch/src/ops/head.rs).
+    fn head(&self, trains: bool) -> u64 {
+        match (self.has_kernels(), trains) {
+            (true, true) => 4 + self.width,
+            (true, false) => 4,
             (false, _) => 3 * 4,
         }
     }
@@ -246,8 +255,8 @@ pub fn of_process(device: MemoryDevice) -> MemoryPart {
     }
 }
 
-/// The parts of one model, and whether its cache has too little. `taken`: what the device holds before it; `available`: what
-/// there is, if that is known.
+/// The parts of one model, and whether its cache has too little. `taken`: what the device holds before it; `available`:
+/// what there is, if that is known.
 pub fn of_model(
     held: &Held<'_>,
     sizes: &Sizes,
@@ -344,13 +353,14 @@ pub fn most_slots(device: MemoryDevice) -> u64 {
     }
 }
 
-/// What the cache leaves for training: gradients and moments, in float32 (`Policy::training_bytes` in nodes/torch/src/policy.rs).
+/// What the cache leaves for training: gradients and moments, in float32 (`Policy::training_bytes` in
+/// nodes/torch/src/policy.rs).
 fn held_back(sizes: &Sizes, trained: bool) -> u64 {
     if trained { 3 * 4 * sizes.parameters } else { 0 }
 }
 
-/// What a card's cache may take, and what it needs at least: 8 slots, or the pages of one. With less the worker refuses to
-/// start. Nothing where it takes what is set. `free`: what the card has before it.
+/// What a card's cache may take, and what it needs at least: 8 slots, or the pages of one. With less the worker refuses
+/// to start. Nothing where it takes what is set. `free`: what the card has before it.
 fn share(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>) -> Option<(u64, u64)> {
     let free = free.filter(|_| sizes.on_card())?;
     let usable = ((free as f64 * engine.memory_fraction) as u64).saturating_sub(held_back(sizes, trained));
@@ -392,9 +402,11 @@ fn generation(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>, 
         let table = slots * engine.context.div_ceil(PAGE_TOKENS) * 4;
         list.add("states of steps", steps(engine, sizes) + table, &Phase::ALL);
         let prompts = at_once(slots);
-        // Its keys and values go into the cache layer by layer.
-        let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + prompts * sizes.vocabulary * 4;
-        list.add_at_most("running prompts", running, &[Phase::Prompts]);
+        // Its keys and values go into the cache layer by layer. The logits of all prompts are copied into one tensor to be
+        // drawn from.
+        let logits = prompts * sizes.vocabulary * 4;
+        let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + logits;
+        list.add_at_most("running prompts", running.max(2 * logits), &[Phase::Prompts]);
         return;
     }
     let slots = slots(engine, sizes, trained, free);
@@ -462,7 +474,7 @@ fn steps(engine: &Engine, sizes: &Sizes) -> u64 {
 /// A pack without a gradient (`logprobs` in nodes/torch/src/train/trainer.rs).
 fn logprobs(learner: &Learner, sizes: &Sizes, list: &mut List<'_>) {
     let (tokens, chunk) = (learner.tokens(), learner.chunk());
-    let head = chunk * sizes.vocabulary * sizes.head() + tokens * sizes.hidden * sizes.width;
+    let head = chunk * sizes.vocabulary * sizes.head(false) + tokens * sizes.hidden * sizes.width;
     let bytes = sizes.forward(tokens).max(head);
     list.add_at_most(format!("log-probs of {tokens} tokens"), bytes, &[Phase::Logprobs]);
 }
@@ -479,7 +491,7 @@ fn training(learner: &Learner, sizes: &Sizes, list: &mut List<'_>) {
     list.add_at_most(format!("activations of {tokens} tokens"), kept(level), &phases);
     list.add_at_most(
         format!("logits of {chunk} tokens"),
-        chunk * (sizes.vocabulary * sizes.head() + row),
+        chunk * (sizes.vocabulary * sizes.head(true) + row),
         &[Phase::Head],
     );
     // What a layer does not keep was there, and leaves holes between what it keeps.
