@@ -40,9 +40,9 @@ fn chosen(memory: &WorkerMemory) -> &ChosenActivations {
     &memory.activations[0]
 }
 
-/// `auto` keeps all that nine tenths of what there is have room for, to the byte, on a processor and on a card whose cache
-/// is of slots or of pages; what it takes is what that level takes; and where there is no room for any, the finding says
-/// that there is none below.
+/// `auto` keeps all that nine tenths of what there is have room for, to the byte, on a processor and on a card whose
+/// cache is of slots or of pages; what it takes is what that level takes; and where there is no room for any, the
+/// finding says that there is none below.
 #[test]
 fn what_is_kept_is_as_much_as_there_is_room_for() {
     let host = (&[][..], "host_memory_per_worker");
@@ -134,8 +134,8 @@ fn packs_of_a_card_get_what_its_cache_leaves() {
     assert!(seen.len() >= 7, "{seen:?}");
 }
 
-/// A worker refuses to load a model whose cache would have less than a rollout needs, and so does its check: by the byte,
-/// and also where that much is free beside the share of the cache.
+/// A worker refuses to load a model whose cache would have less than a rollout needs, and so does its check: by the
+/// byte, and also where that much is free beside the share of the cache.
 #[test]
 fn a_cache_with_less_than_a_rollout_needs_is_an_error() {
     let of = |fraction: &str, settings: &[&str]| {
@@ -178,8 +178,8 @@ fn all_is_kept_where_nothing_is_known() {
     assert!(chosen(&unknown).too_large.is_empty());
 }
 
-/// The table is of the plan, where it decides what runs; settings that are written down again stay as they were, and what
-/// a machine has room for does not make it another run.
+/// The table is of the plan, where it decides what runs; settings that are written down again stay as they were, and
+/// what a machine has room for does not make it another run.
 #[test]
 fn a_plan_runs_with_what_its_table_says() {
     let of = |bytes: u64| {

@@ -355,8 +355,8 @@ fn pages_of_a_card_follow_from_its_memory() {
     ];
     let pipeline = compiled(&settings).pipeline.unwrap();
     let memory = |card: u64| worker_memory(&pipeline, Some(&machine(Some(card))), &[]).remove(0);
-    // 1024 slots of two pages of 64 tokens, and one more where a prompt ends inside a page; keys and values of 64 numbers
-    // of two bytes.
+    // 1024 slots of two pages of 64 tokens, and one more where a prompt ends inside a page; keys and values of 64
+    // numbers of two bytes.
     let page = 64 * 2 * 64 * 2;
     let large = memory(80 << 30);
     assert_eq!(part(&large, "key-value cache of 3072 pages"), 3072 * page);

@@ -214,7 +214,8 @@ impl Running {
         worker.unwrap_or_else(|| panic!("there is no worker after:\n{}", self.seen.join("\n")))
     }
 
-    /// The first process below it with this name, once there is one. Its end too is waited for, and that of those between.
+    /// The first process below it with this name, once there is one. Its end too is waited for, and that of those
+    /// between.
     pub fn until_below(&mut self, name: &str) -> u32 {
         let until = Instant::now() + PATIENCE;
         loop {

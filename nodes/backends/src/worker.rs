@@ -1,7 +1,6 @@
 //! One worker as the driver sees it: commands go out with an id, each is answered by one event with the same id.
 
-use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,10 +12,8 @@ use rlpipe_wire::v1::{self, FromWorker, Hello, ToWorker, from_worker::Event, to_
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
+use crate::busy::{Busy, BusyTimes};
 use crate::convert;
-
-/// Of times that nobody takes, no more are kept.
-const MOST_BUSY: usize = 1 << 16;
 
 /// Commands on their way to a worker.
 pub(crate) type Outbound = mpsc::UnboundedSender<Result<ToWorker, Status>>;
@@ -88,19 +85,6 @@ pub struct PendingCommand {
     pub since: Instant,
 }
 
-/// A time in which a worker had commands of one name to answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Busy {
-    /// Their name in the protocol.
-    pub name: &'static str,
-    /// When the first was sent.
-    pub since: Instant,
-    /// When the last was answered.
-    pub until: Instant,
-    /// When it was at each of them, as it says itself; nothing of `generate`, whose commands it does side by side.
-    pub worked: Vec<Range<Instant>>,
-}
-
 /// A handle of one worker; clones are the same worker.
 #[derive(Debug, Clone)]
 pub struct Worker(Arc<Inner>);
@@ -120,18 +104,7 @@ struct Link {
     outbound: Option<Outbound>,
     last_id: u64,
     pending: HashMap<u64, Pending>,
-    /// By the name of commands that are pending.
-    open: HashMap<&'static str, Open>,
-    /// The newest of what was not taken yet.
-    busy: VecDeque<Busy>,
-}
-
-/// Commands of one name, since the first that is not answered or overlaps such.
-#[derive(Debug)]
-struct Open {
-    since: Instant,
-    count: usize,
-    worked: Vec<Range<Instant>>,
+    times: BusyTimes,
 }
 
 #[derive(Debug)]
@@ -149,8 +122,7 @@ impl Worker {
                 outbound: Some(outbound),
                 last_id: 0,
                 pending: HashMap::new(),
-                open: HashMap::new(),
-                busy: VecDeque::new(),
+                times: BusyTimes::default(),
             }),
             closed: watch::channel(None).0,
         }))
@@ -289,10 +261,10 @@ impl Worker {
         pending.into_iter().map(|(_, command)| command).collect()
     }
 
-    /// When it was busy, in the order in which that ended, since this was asked last. Commands of one name that overlap are one
-    /// time.
+    /// When it was busy, in the order in which that ended, since this was asked last. Commands of one name that overlap
+    /// are one time.
     pub fn take_busy(&self) -> Vec<Busy> {
-        self.link().busy.drain(..).collect()
+        self.link().times.take()
     }
 
     /// Sends a command that returns nothing.
@@ -366,13 +338,7 @@ impl Worker {
             name,
             since: Instant::now(),
         };
-        let since = command.since;
-        let open = link.open.entry(name).or_insert_with(|| Open {
-            since,
-            count: 0,
-            worked: Vec::new(),
-        });
-        open.count += 1;
+        link.times.open(&command);
         link.pending.insert(message.id, Pending { command, reply });
         let id = message.id;
         // A stream that just broke takes nothing; `close` is about to fail what is pending. Sent under the lock, so
@@ -392,7 +358,10 @@ impl Worker {
         let answered = {
             let mut link = self.link();
             let answered = link.pending.remove(&message.id);
-            answered.inspect(|pending| link.close_one(&pending.command, Duration::from_micros(message.took_us)))
+            answered.inspect(|pending| {
+                link.times
+                    .close(&pending.command, Duration::from_micros(message.took_us))
+            })
         };
         let Some(Pending { reply, .. }) = answered else {
             return Err(format!(
@@ -420,41 +389,6 @@ impl Worker {
 
     fn link(&self) -> MutexGuard<'_, Link> {
         self.0.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Link {
-    /// A command was answered, which the worker was at for so long.
-    fn close_one(&mut self, command: &PendingCommand, took: Duration) {
-        let (name, until) = (command.name, Instant::now());
-        let Some(open) = self.open.get_mut(name) else {
-            return;
-        };
-        open.count -= 1;
-        if !took.is_zero() {
-            // On this clock, as if the answer had come at once: not before it was asked, nor before the last was done.
-            let began = until.checked_sub(took).unwrap_or(command.since);
-            let earliest = open
-                .worked
-                .last()
-                .map_or(command.since, |last| last.end.max(command.since));
-            open.worked.push(began.max(earliest)..until);
-        }
-        if open.count > 0 {
-            return;
-        }
-        let Some(Open { since, worked, .. }) = self.open.remove(name) else {
-            return;
-        };
-        if self.busy.len() == MOST_BUSY {
-            self.busy.pop_front();
-        }
-        self.busy.push_back(Busy {
-            name,
-            since,
-            until,
-            worked,
-        });
     }
 }
 

@@ -1,6 +1,6 @@
-// The output layer's loss on a chunk of logits [rows, vocabulary], whose rows need no alignment. They are float32: rounded
-// to bfloat16 those of a likely token, 20 or 30, would be wrong by up to 0.06, and so would its log-prob. Grid: rows; blocks
-// of 256 threads. inverse_temperature is by row.
+// The output layer's loss on a chunk of logits [rows, vocabulary], whose rows need no alignment. They are float32:
+// rounded to bfloat16 those of a likely token, 20 or 30, would be wrong by up to 0.06, and so would its log-prob. Grid:
+// rows; blocks of 256 threads. inverse_temperature is by row.
 
 struct Moments {
   float top, sum, dot;  // with e = exp(heat * (x - top)): sums of e and of e * heat * (x - top), in powers of two
@@ -69,8 +69,8 @@ extern "C" __global__ void __launch_bounds__(256)
   if (entropy) entropy[row] = log_sum - own.dot / own.sum * LN_2;
 }
 
-// d_logits [rows, vocabulary] = d_logprob * inverse_temperature * (onehot(target) - softmax). A row whose d_logprob is 0 is
-// set to 0, its logits unread.
+// d_logits [rows, vocabulary] = d_logprob * inverse_temperature * (onehot(target) - softmax). A row whose d_logprob is
+// 0 is set to 0, its logits unread.
 extern "C" __global__ void __launch_bounds__(256)
     head_backward(const float* logits, const long long* targets, const float* inverse_temperature, const float* lse,
                   const float* d_logprob, bf16* d_logits, int vocabulary) {

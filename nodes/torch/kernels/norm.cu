@@ -61,10 +61,10 @@ extern "C" __global__ void __launch_bounds__(512)
   add_norm_of(x, delta, weight, sum, out, scale, rows, width, eps);
 }
 
-// Of queries and keys, which are added to nothing.
+// Of queries and keys, which are added to nothing: takes what add_norm takes, and does not look at delta and sum.
 extern "C" __global__ void __launch_bounds__(512)
     norm_heads(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, float* scale, long long rows,
-         int width, float eps) {
+               int width, float eps) {
   settle();
   add_norm_of(x, nullptr, weight, (bf16*)nullptr, out, scale, rows, width, eps);
 }
@@ -150,8 +150,8 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    norm_heads_backward(const bf16* d_out, const bf16* x, const float* scale, const bf16* weight, const bf16* d_residual,
-                  bf16* d_x, float* d_weight, long long rows, int width) {
+    norm_heads_backward(const bf16* d_out, const bf16* x, const float* scale, const bf16* weight,
+                        const bf16* d_residual, bf16* d_x, float* d_weight, long long rows, int width) {
   settle();
   norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
 }

@@ -7,7 +7,8 @@
 // largest), so that they are exact in any order and a token of probability zero is never drawn.
 
 constexpr float UNIT = 1099511627776.0f;  // 2^40
-// Steps that one look at a row can tell apart, and the powers of two of probability that the first look spreads them over.
+// Steps that one look at a row can tell apart, and the powers of two of probability that the first look spreads them
+// over.
 constexpr int WINDOW = 2048;
 constexpr float REACH = 20;
 
@@ -116,8 +117,8 @@ __device__ __forceinline__ void each(const Logits& row, See see) {
 }
 
 // The largest value such that what is at least that large reaches `limit`: a number of elements, or a mass in units of
-// 2^-40; LOWEST where all together do not reach it. A look adds up the values of [least, most] by steps down from most, finds
-// the step that reaches the limit, and what values it has: the next look is at those alone.
+// 2^-40; LOWEST where all together do not reach it. A look adds up the values of [least, most] by steps down from most,
+// finds the step that reaches the limit, and what values it has: the next look is at those alone.
 __device__ __noinline__ float threshold(const Logits& row, float heat, float top, bool by_mass, u64 limit) {
   __shared__ u64 amounts[WINDOW];
   __shared__ int found;

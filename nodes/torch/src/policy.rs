@@ -81,8 +81,8 @@ impl Policy {
         Ok(policy)
     }
 
-    /// What StartTraining asks for: gradients and two moments, of the shapes and the type of the master weights; nothing where
-    /// the model is not trained. In bytes.
+    /// What StartTraining asks for: gradients and two moments, of the shapes and the type of the master weights;
+    /// nothing where the model is not trained. In bytes.
     pub fn training_bytes(&self) -> u64 {
         let bytes = |leaf: &Tensor| (leaf.numel() * leaf.kind().elt_size_in_bytes()) as u64;
         match self.trainable {

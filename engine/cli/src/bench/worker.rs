@@ -145,8 +145,8 @@ pub fn ensure_held(sequences: u128, tokens: u128, fewer: &str) -> Result<()> {
     let there = Machine::this().memory.map_or(u64::MAX, |memory| memory.0);
     ensure!(
         bytes <= there,
-        "{sequences} sequences of {tokens} tokens in all take about {} of memory in this program and in the worker, and \
-         this machine has {}; give fewer {fewer}",
+        "{sequences} sequences of {tokens} tokens in all take about {} of memory in this program and in the worker, \
+         and this machine has {}; give fewer {fewer}",
         shown_bytes(bytes),
         shown_bytes(there)
     );

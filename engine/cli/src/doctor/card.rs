@@ -42,8 +42,8 @@ pub fn findings(looked: &Looked<'_>) -> Vec<Finding> {
     all
 }
 
-/// Whether the worker finds its part for cards where it looks for it. Where it must not have a card, it may be that it takes the
-/// processor: with a libtorch that has no CUDA.
+/// Whether the worker finds its part for cards where it looks for it. Where it must not have a card, it may be that it
+/// takes the processor: with a libtorch that has no CUDA.
 fn cuda_object(program: &Path, named: Option<OsString>, is_card_needed: bool) -> Finding {
     let program = program.canonicalize().unwrap_or_else(|_| program.to_owned());
     let places: Vec<PathBuf> = match &named {

@@ -72,8 +72,8 @@ pub enum Loss {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Activations {
-    /// As much as there is memory for, as far as it is known before the run: all of it, else without the gated part, else
-    /// the inputs of layers. `rlpipe plan` says which.
+    /// As much as there is memory for, as far as it is known before the run: all of it, else without the gated part,
+    /// else the inputs of layers. `rlpipe plan` says which.
     #[default]
     Auto,
     /// All that is read again: the fastest.

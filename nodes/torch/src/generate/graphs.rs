@@ -390,14 +390,15 @@ impl Decoder for Graphs {
     }
 }
 
-/// Pages that a sample shares with others of its prompt, and those that are its own: the last token is drawn and never run.
+/// Pages that a sample shares with others of its prompt, and those that are its own: the last token is drawn and never
+/// run.
 fn pages_of_a_sample(prompt: usize, max_new_tokens: usize) -> (usize, usize) {
     let shared = prompt / PAGE_TOKENS;
     (shared, pages_of((prompt + max_new_tokens - 1).max(prompt)) - shared)
 }
 
-/// Most pages that a prompt and a sample of it take together: one is begun by the prompt, and copied for the sample. The table
-/// of memory says the same (`pages` in engine/runtime/src/compile/memory/parts.rs).
+/// Most pages that a prompt and a sample of it take together: one is begun by the prompt, and copied for the sample.
+/// The table of memory says the same (`pages` in engine/runtime/src/compile/memory/parts.rs).
 fn pages_of_a_slot(context: usize) -> usize {
     pages_of(context) + 1
 }
@@ -419,7 +420,8 @@ fn scratch_bytes(network: &Network, slots: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// However long prompt and response are: what is set aside for a slot is never too little, and not too much for some.
+    /// However long prompt and response are: what is set aside for a slot is never too little, and not too much for
+    /// some.
     #[test]
     fn a_prompt_and_a_sample_of_it_fit_into_the_pages_of_a_slot() {
         for context in [2, 63, 64, 65, 127, 128, 200, 320] {

@@ -226,8 +226,8 @@ impl DecodeKernels {
         Ok(out)
     }
 
-    /// Draws the next token of each row's slot from row `logit_rows[row]` of float32 `logits`, or from its own, and moves
-    /// the slot on. `in_ring`: results go where the step counter says, else to the first step.
+    /// Draws the next token of each row's slot from row `logit_rows[row]` of float32 `logits`, or from its own, and
+    /// moves the slot on. `in_ring`: results go where the step counter says, else to the first step.
     pub fn sample(
         &self,
         logits: &Tensor,

@@ -16,8 +16,8 @@ pub struct HeadOutput {
     pub log_sum: Tensor,
 }
 
-/// Reads `logits`, `[rows, vocabulary]`, float32 (or float64), times `inverse_temperature`, `[rows]`, as distributions over
-/// the vocabulary. `targets` are ids, `[rows]`, int64; `kind` is the compute type.
+/// Reads `logits`, `[rows, vocabulary]`, float32 (or float64), times `inverse_temperature`, `[rows]`, as distributions
+/// over the vocabulary. `targets` are ids, `[rows]`, int64; `kind` is the compute type.
 pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor, kind: Kind) -> HeadOutput {
     if launch::serves_logits(logits, kind) {
         return unfailing(launch::head_forward(logits, targets, inverse_temperature));

@@ -17,8 +17,9 @@ pub struct Normed {
     pub scale: Tensor,
 }
 
-/// Norms `x + delta`, rows of `[.., width]`, with `weight`, `[width]`. The residual stream `x` may be wider than `delta` and
-/// `weight`: its numbers grow with every layer, and what is added to them should not be rounded to their unit.
+/// Norms `x + delta`, rows of `[.., width]`, with `weight`, `[width]`. The residual stream `x` may be wider than
+/// `delta` and `weight`: its numbers grow with every layer, and what is added to them should not be rounded to their
+/// unit.
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Normed {
     if launch::serves_norm(x, weight) {
         return unfailing(launch::add_norm(x, delta, weight, eps));
@@ -34,7 +35,8 @@ pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -
 }
 
 /// The gradient at `x`, the input of a norm, given `d_out` at its output and its `scale`; `d_residual`, what comes to `x`
-/// past the norm, is added. It has the type of `weight`. The gradient of `weight` is added to `weight_sum`, `[width]`, float32 (float64 for float64).
+/// past the norm, is added. It has the type of `weight`. The gradient of `weight` is added to `weight_sum`, `[width]`,
+/// float32 (float64 for float64).
 pub fn norm_backward(
     d_out: &Tensor,
     x: &Tensor,

@@ -78,7 +78,7 @@ pub static RL0705: Code = Code {
         example: "pools:\n  gpu: { accelerator: cuda, memory_per_accelerator: 16GiB }\nnodes:\n  trainer: { type: \
                   trainer, pool: gpu, max_tokens_per_pack: 131072 }      # shortened\n",
         fix: "Lower the setting that the finding names: `max_tokens_per_pack`, `logprob_chunk_tokens` or \
-              `max_concurrent_rollouts`; or let `activations` be `auto`, which keeps as much of a pack as there is room \
-              for.",
+              `max_concurrent_rollouts`; or let `activations` be `auto`, which keeps as much of a pack as there is \
+              room for.",
     },
 };

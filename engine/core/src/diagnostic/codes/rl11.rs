@@ -297,8 +297,8 @@ pub static RL1133: Code = Code {
     explanation: Explanation {
         meaning: "What the nodes of a pool hold at once in a worker is more than this machine, or its card, has for it. It \
                   is an error where what is held for certain is more already, and a warning where it is so only with \
-                  packs and prompts that are as large as settings let them be. A card's cache that may take less than a \
-                  rollout needs is an error, too.",
+                  packs and prompts that are as large as settings let them be. A card's cache that may take less than \
+                  a rollout needs is an error, too.",
         why: "The run would end in the middle of a step, on a processor by the system's choice of what to kill.",
         example: "nodes:\n  trainer: { type: trainer, pool: local, max_tokens_per_pack: 131072 }      # shortened\n",
         fix: "Change the setting that the finding names, or run on a machine with more. `rlpipe plan` shows every \

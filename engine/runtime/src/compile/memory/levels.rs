@@ -13,13 +13,13 @@ const LEVELS: [Activations; 3] = [
     Activations::RecomputeLayers,
 ];
 
-/// What is left free of what there is, one part in so many. On a card an allocator has holes, and what was measured was up
-/// to 8 % more than was reckoned; a processor's memory is shared with the system and all that runs beside it.
+/// What is left free of what there is, one part in so many. On a card an allocator has holes, and what was measured was
+/// up to 8 % more than was reckoned; a processor's memory is shared with the system and all that runs beside it.
 const MARGIN: u64 = 10;
 
 /// Gives every learner that trains and leaves it to rlpipe the first level that fits, with a margin, into what there is
-/// beside its packs; where none does, the one that takes least; where it is not known what there is or what is taken, all is
-/// kept. `hold` says what a worker holds with these models.
+/// beside its packs; where none does, the one that takes least; where it is not known what there is or what is taken,
+/// all is kept. `hold` says what a worker holds with these models.
 pub fn choose(
     pipeline: &Pipeline,
     models: &mut [Held<'_>],

@@ -32,8 +32,8 @@ const HEAD_DIMS: [u64; 4] = [32, 64, 96, 128];
 /// Attention is padded to the longest sequence of a pack: rollouts are taken to fill four fifths of that.
 const PADDED: (u64, u64) = (5, 4);
 
-/// What glibc's heap holds of freed pieces while a pack is in it, of the activations that are made there: measured, 0.2 to
-/// 0.6.
+/// What glibc's heap holds of freed pieces while a pack is in it, of the activations that are made there: measured, 0.2
+/// to 0.6.
 const HEAP: (u64, u64) = (3, 10);
 /// Larger tensors never come from the heap (`DEFAULT_MMAP_THRESHOLD_MAX` of glibc).
 const LARGEST_IN_HEAP: u64 = 32 << 20;
@@ -124,10 +124,10 @@ impl Sizes {
 
     /// What is kept of `tokens` for the backward pass through one layer (nodes/torch/src/model/layer.rs, train/trunk.rs).
     ///
-    /// - All: the residual stream before attention and before the gated part (`2 h` in float32), and both normed (`2 h`);
-    ///   turned queries, keys and values (`q + 2 k`), and, where heads are normed, as they came (`q + 2 k`; by kernels
-    ///   queries and keys alone); attention's output (`q`); both gates (`2 i`). In float32 the scales of the norms, and the
-    ///   logarithm of the sum of each row of attention.
+    /// - All: the residual stream before attention and before the gated part (`2 h` in float32), and both normed
+    ///   (`2 h`); turned queries, keys and values (`q + 2 k`), and, where heads are normed, as they came (`q + 2 k`; by
+    ///   kernels queries and keys alone); attention's output (`q`); both gates (`2 i`). In float32 the scales of the
+    ///   norms, and the logarithm of the sum of each row of attention.
     /// - Without the gated part and what is normed: the stream and attention.
     /// - Layers again: the stream before attention.
     fn kept(&self, tokens: u64, level: Activations) -> u64 {
@@ -152,8 +152,8 @@ impl Sizes {
         }
     }
 
-    /// What of all activations of a pack, `made` bytes, comes from the heap: the gates of a large pack do not, nor does the
-    /// residual stream of a larger one.
+    /// What of all activations of a pack, `made` bytes, comes from the heap: the gates of a large pack do not, nor does
+    /// the residual stream of a larger one.
     fn in_heap(&self, tokens: u64, made: u64) -> u64 {
         let is_large = |bytes: u64| tokens * bytes >= LARGEST_IN_HEAP;
         if self.on_card() || is_large(self.hidden * self.width) {
@@ -199,8 +199,8 @@ impl Sizes {
         gated.max(attention)
     }
 
-    /// Bytes for each logit of a chunk of the head. Kernels have them in float32, and their gradients where it trains; plain
-    /// operators have them, less the largest of each row, and the exponentials of that, all in float32
+    /// Bytes for each logit of a chunk of the head. Kernels have them in float32, and their gradients where it trains;
+    /// plain operators have them, less the largest of each row, and the exponentials of that, all in float32
     /// (nodes/torch/src/ops/head.rs).
     fn head(&self, trains: bool) -> u64 {
         match (self.has_kernels(), trains) {
@@ -402,8 +402,8 @@ fn generation(engine: &Engine, sizes: &Sizes, trained: bool, free: Option<u64>, 
         let table = slots * engine.context.div_ceil(PAGE_TOKENS) * 4;
         list.add("states of steps", steps(engine, sizes) + table, &Phase::ALL);
         let prompts = at_once(slots);
-        // Its keys and values go into the cache layer by layer. The logits of all prompts are copied into one tensor to be
-        // drawn from.
+        // Its keys and values go into the cache layer by layer. The logits of all prompts are copied into one tensor to
+        // be drawn from.
         let logits = prompts * sizes.vocabulary * 4;
         let running = sizes.forward(of_prompts(prompts, PACKED_PREFILL_TOKENS)) + logits;
         list.add_at_most("running prompts", running.max(2 * logits), &[Phase::Prompts]);
