@@ -264,3 +264,41 @@ fn saved(files: Vec<Written>) -> Event {
         files: files.into_iter().map(file).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What was answered in the same turn was not computed in that time.
+    #[test]
+    fn only_a_command_that_ran_has_a_time() {
+        let absent = || "absent".to_owned();
+        let commands = [
+            Command::Abort(v1::Abort { ids: vec![7] }),
+            Command::Generate(v1::Generate {
+                model: absent(),
+                ..Default::default()
+            }),
+            Command::Load(v1::Load {
+                model: absent(),
+                folder: absent(),
+                ..Default::default()
+            }),
+        ];
+        let (to, commands_of) = std::sync::mpsc::channel();
+        for (id, command) in (1..).zip(commands) {
+            let command = Some(command);
+            to.send(v1::ToWorker { id, command }).unwrap();
+        }
+        drop(to);
+        let (events, mut answers) = tokio::sync::mpsc::unbounded_channel();
+        let worker = Worker::new(crate::device::open("cpu").unwrap());
+        run(worker, &commands_of, &events);
+        let mut ran = BTreeMap::new();
+        while let Ok(answer) = answers.try_recv() {
+            ran.insert(answer.id, answer.took_us > 0);
+        }
+        assert_eq!(ran, BTreeMap::from([(1, false), (2, false), (3, true)]));
+    }
+}
