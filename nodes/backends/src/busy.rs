@@ -18,7 +18,8 @@ pub struct Busy {
     pub since: Instant,
     /// When the last was answered.
     pub until: Instant,
-    /// When it was at each of them, as it says itself; nothing of `generate`, whose commands it does side by side.
+    /// When it was at each of them, as it says itself; nothing of `generate`, whose commands it does side by side,
+    /// and of `abort`.
     pub worked: Vec<Range<Instant>>,
 }
 

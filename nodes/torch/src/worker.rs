@@ -55,7 +55,8 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
         let executed = worker.executed.take();
         for (id, event) in answers {
             let took = executed.filter(|(executed, _)| *executed == id).map(|(_, took)| took);
-            let took_us = took.map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+            // Nothing stands for what was not executed.
+            let took_us = took.map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1));
             let event = Some(event);
             // Without a receiver the wire thread is ending the process.
             let _ = events.send(v1::FromWorker { id, event, took_us });
