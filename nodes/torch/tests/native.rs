@@ -287,7 +287,7 @@ fn kernels() {
     let error = unsafe { function.launch([1; 3], [4096, 1, 1], 0, &arguments) }
         .unwrap_err()
         .0;
-    assert!(error.contains("cuLaunchKernel: invalid argument"), "{error}");
+    assert!(error.contains("cuLaunchKernelEx: invalid argument"), "{error}");
 }
 
 fn kept_kernels() {

@@ -7,7 +7,7 @@ use crate::device::wide;
 /// Logits of hidden states `[rows, hidden]`, `[rows, vocabulary]`, float32 (float64 for float64); `weight` is
 /// `[vocabulary, hidden]`. On a card they are never rounded to bfloat16, whose unit at a logit of 20 is an eighth:
 /// rounding them is the largest part of what sets a trainer's log-probs apart from an engine's (MiniMax 2025,
-/// "MiniMax-M1", section 3.2).
+/// arXiv:2506.13585).
 pub fn logits(hidden: &Tensor, weight: &Tensor) -> Tensor {
     let kind = wide(hidden.kind());
     match hidden.kind() != kind && hidden.device().is_cuda() {
