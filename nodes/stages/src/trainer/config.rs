@@ -334,6 +334,7 @@ loss: { policy: { clip: { low: 0.2, high: 0.28 } } }
                 activations: self.activations,
             },
             skipped: 0,
+            told_parity: None,
         })))
     }
 }

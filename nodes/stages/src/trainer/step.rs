@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use super::config::OldLogprobs;
 use crate::learning::{LrSchedule, Pack, logprobs, packs, train, unpacked};
 
-/// A mean difference of engine's and trainer's log-probs above this is told.
+/// A mean difference of engine's and trainer's log-probs above this is told, and again when it has grown by so much since.
 const PARITY: f64 = 0.01;
+const PARITY_GROWTH: f64 = 1.5;
 
 /// The running trainer.
 pub struct TrainStep {
@@ -30,6 +31,8 @@ pub struct TrainStep {
     pub memory: PackMemory,
     /// Optimizer steps skipped so far because of a gradient that was not finite.
     pub skipped: u64,
+    /// What was told last of how far engine and trainer are apart.
+    pub told_parity: Option<f64>,
 }
 
 /// A rollout as the learner sees it. One without an advantage has no trained token.
@@ -99,7 +102,7 @@ impl Trainer for TrainStep {
         }
         self.skipped += tally.skipped;
         let metrics = self.metrics(&tally, learning_rate);
-        notices(batch, &metrics, context);
+        self.notices(batch, &metrics, context);
         Ok(metrics)
     }
 
@@ -119,37 +122,6 @@ impl Trainer for TrainStep {
     }
 }
 
-/// What a person should see of a step: it is not silent about having learnt nothing, nor about an engine that drifts.
-fn notices(batch: &Batch, metrics: &Metrics, context: &Context) {
-    let notice = |text: &str| {
-        context
-            .observer
-            .notice(&context.node, &format!("step {}: {text}", context.step))
-    };
-    if batch.groups.iter().all(Group::is_uniform) {
-        notice("nothing to learn from, the rewards of every group are equal");
-    }
-    if let Some(empty) = metrics.get("optimizer/empty").filter(|empty| *empty > 0.0) {
-        notice(&format!(
-            "{empty} optimizer steps had no response with a reward, and were left out"
-        ));
-    }
-    if let Some(skipped) = metrics.get("optimizer/skipped").filter(|skipped| *skipped > 0.0) {
-        notice(&format!(
-            "{skipped} optimizer steps skipped, their gradients were not finite"
-        ));
-    }
-    if let Some(difference) = metrics
-        .get("parity/logprob_abs_diff_mean")
-        .filter(|difference| *difference > PARITY)
-    {
-        notice(&format!(
-            "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; a wider `dtype` \
-             brings them together, and `top_p`, `top_k` and `min_p` in training keep them apart"
-        ));
-    }
-}
-
 /// A group's rollouts that are trained: those that a judger gave a reward.
 fn sequences(group: &Group) -> impl Iterator<Item = Sequence> + '_ {
     group
@@ -160,6 +132,39 @@ fn sequences(group: &Group) -> impl Iterator<Item = Sequence> + '_ {
 }
 
 impl TrainStep {
+    /// What a person should see of a step: it is not silent about having learnt nothing, nor about an engine that drifts.
+    fn notices(&mut self, batch: &Batch, metrics: &Metrics, context: &Context) {
+        let notice = |text: &str| {
+            context
+                .observer
+                .notice(&context.node, &format!("step {}: {text}", context.step))
+        };
+        if batch.groups.iter().all(Group::is_uniform) {
+            notice("nothing to learn from, the rewards of every group are equal");
+        }
+        if let Some(empty) = metrics.get("optimizer/empty").filter(|empty| *empty > 0.0) {
+            notice(&format!(
+                "{empty} optimizer steps had no response with a reward, and were left out"
+            ));
+        }
+        if let Some(skipped) = metrics.get("optimizer/skipped").filter(|skipped| *skipped > 0.0) {
+            notice(&format!(
+                "{skipped} optimizer steps skipped, their gradients were not finite"
+            ));
+        }
+        let least = self.told_parity.map_or(PARITY, |told| told * PARITY_GROWTH);
+        if let Some(difference) = metrics
+            .get("parity/logprob_abs_diff_mean")
+            .filter(|difference| *difference > least)
+        {
+            self.told_parity = Some(difference);
+            notice(&format!(
+                "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; a wider `dtype` \
+                 brings them together, and `top_p`, `top_k` and `min_p` in training keep them apart"
+            ));
+        }
+    }
+
     async fn recompute(&self, packs: &mut [Pack]) -> Result<(), StageError> {
         let logprobs = logprobs(&*self.learner, Weights::Current, packs, self.memory.chunk_tokens).await?;
         for (pack, logprobs) in packs.iter_mut().zip(logprobs) {

@@ -329,6 +329,17 @@ async fn i28_an_engine_that_drifts_is_told() {
     let (world, metrics) = step("", &drifted(0.005)).await;
     assert!(world.notices().is_empty());
     assert!((metrics.get("parity/logprob_abs_diff_mean").unwrap() - 0.005).abs() < 1e-6);
+
+    // Not in every step, but again when it has grown.
+    let world = World::default();
+    let mut trainer = trainer("", &world);
+    for (index, (by, told)) in [(0.2, 1), (0.25, 1), (0.2, 1), (0.4, 2), (0.5, 2)]
+        .into_iter()
+        .enumerate()
+    {
+        world.train(trainer.as_mut(), &drifted(by), index as u64 + 1).await;
+        assert_eq!(world.notices().len(), told, "{by}");
+    }
 }
 
 #[tokio::test]
