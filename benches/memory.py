@@ -10,11 +10,10 @@ import argparse
 import json
 import os
 import pathlib
-import shutil
 import sys
 import tempfile
 
-from run import HERE, PROJECT, Work, missing, ours, run
+from run import HERE, Work, common_arguments, missing, ours, parsed, run, write_results
 
 PACK_TOKENS = 32768  # As the pipeline has it.
 PROMPT_TOKENS = 256  # The same.
@@ -88,25 +87,12 @@ def table(sides, lengths):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("name", help="results go to benches/results/NAME.json, or to NAME where that ends in .json")
-    parser.add_argument("--model", required=True, help="SmolLM2-135M-Instruct as a Hugging Face folder")
+    common_arguments(parser)
     parser.add_argument("--gsm8k", required=True, help="folder with GSM8K's train.jsonl and test.jsonl")
-    parser.add_argument("--rlpipe", default=str(PROJECT / "target/release/rlpipe"), help="the program, rlpipe-worker beside it")
-    parser.add_argument("--python", default=sys.executable, help="that has the peer's packages")
     parser.add_argument("--lengths", type=int, nargs="+", help="new tokens of each response")
     parser.add_argument("--side", nargs="+", choices=SIDES, default=list(SIDES), help="all of them, if left out")
     parser.add_argument("--limit-s", type=float, default=600, help="seconds of one try, start included")
-    parser.add_argument("--small", action="store_true", help="sizes for a processor, that show that it works, and nothing else")
-    parser.add_argument("--date", help="goes into the results")
-    wanted = parser.parse_args()
-    for name in ("model", "gsm8k", "rlpipe"):
-        setattr(wanted, name, os.path.abspath(getattr(wanted, name)))
-    if os.sep in wanted.python:
-        wanted.python = os.path.abspath(wanted.python)
-    if shutil.which(wanted.python) is None:
-        parser.error(f"{wanted.python} is not a program; --python names the Python that has the peer's packages")
-    if not os.access(wanted.rlpipe, os.X_OK):
-        parser.error(f"{wanted.rlpipe} is not a program; `make build` makes it, and --rlpipe names another")
+    wanted = parsed(parser, ("gsm8k",))
     context = json.loads(pathlib.Path(wanted.model, "config.json").read_text())["max_position_embeddings"]
     lengths = sorted(set(wanted.lengths or ([8, 16] if wanted.small else [256, 1024, 2048, 4096, context - PROMPT_TOKENS])))
     if lengths[0] < 1 or lengths[-1] + PROMPT_TOKENS > context:
@@ -116,8 +102,6 @@ def main():
     for name in wanted.side:
         if name not in names:
             print(f"{name}: not run, not installed: {', '.join(lacking)}", file=sys.stderr)
-    target = pathlib.Path(wanted.name) if wanted.name.endswith(".json") else HERE / "results" / f"{wanted.name}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
     sides = {name: {} for name in names}
     stopped = set()
     # In turn, so that whatever time there is, all sides have the same lengths.
@@ -129,8 +113,7 @@ def main():
             sides[name][str(length)] = found
             if "failed" in found:
                 stopped.add(name)
-            whole = {key: text for key, text in (("date", wanted.date), ("small", wanted.small)) if text}
-            target.write_text(json.dumps({**whole, "bench": "memory", "sides": sides}, indent=1) + "\n")
+            write_results(wanted, {"bench": "memory", "sides": sides})
             print(f"{name}, {length} new tokens: {shown(found)}", file=sys.stderr, flush=True)
     print(table(sides, lengths))
     # Too little memory or time is a result; anything else is not.

@@ -204,14 +204,47 @@ def table(results):
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def common_arguments(parser):
+    """What both programs of this folder are told."""
     parser.add_argument("name", help="results go to benches/results/NAME.json, or to NAME where that ends in .json")
     parser.add_argument("--model", required=True, help="SmolLM2-135M-Instruct as a Hugging Face folder")
-    parser.add_argument("--gsm8k", help="folder with GSM8K's train.jsonl and test.jsonl")
-    parser.add_argument("--chain-sum", help="folder with chain_sum_train.jsonl and chain_sum_test.jsonl")
     parser.add_argument("--rlpipe", default=str(PROJECT / "target/release/rlpipe"), help="the program, rlpipe-worker beside it")
     parser.add_argument("--python", default=sys.executable, help="that has the peers' packages")
+    parser.add_argument("--small", action="store_true", help="sizes that show that it works, and nothing else")
+    parser.add_argument("--date", help="goes into the results")
+
+
+def parsed(parser, folders):
+    """The arguments, with whole paths, programs that are there and a place for results.
+
+    `folders`: names of those that are paths, besides the model.
+    """
+    wanted = parser.parse_args()
+    for name in ("model", "rlpipe", *folders):
+        setattr(wanted, name, getattr(wanted, name) and os.path.abspath(getattr(wanted, name)))
+    if os.sep in wanted.python:
+        wanted.python = os.path.abspath(wanted.python)
+    if shutil.which(wanted.python) is None:
+        parser.error(f"{wanted.python} is not a program; --python names the Python that has the peers' packages")
+    if not os.access(wanted.rlpipe, os.X_OK):
+        parser.error(f"{wanted.rlpipe} is not a program; `make build` makes it, and --rlpipe names another")
+    # Before anything is measured: then it can be written.
+    wanted.target = pathlib.Path(wanted.name) if wanted.name.endswith(".json") else HERE / "results" / f"{wanted.name}.json"
+    wanted.target.parent.mkdir(parents=True, exist_ok=True)
+    return wanted
+
+
+def write_results(wanted, results):
+    """To the file that was asked for."""
+    whole = {key: text for key, text in (("date", wanted.date), ("small", wanted.small)) if text}
+    wanted.target.write_text(json.dumps({**whole, **results}, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    common_arguments(parser)
+    parser.add_argument("--gsm8k", help="folder with GSM8K's train.jsonl and test.jsonl")
+    parser.add_argument("--chain-sum", help="folder with chain_sum_train.jsonl and chain_sum_test.jsonl")
     parser.add_argument("--work", nargs="+", help="all of them, if left out")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3, help="in a round, after one that is not measured")
@@ -220,29 +253,13 @@ def main():
     parser.add_argument("--peer-rounds", type=int, help="with a peer; in later rounds rlpipe is alone")
     parser.add_argument("--evaluate", action="store_true", help="greedy accuracy before the first step and after the last")
     parser.add_argument("--no-peers", action="store_true", help="rlpipe alone")
-    parser.add_argument("--small", action="store_true", help="sizes that show that it works, and nothing else")
-    parser.add_argument("--date", help="goes into the results")
-    wanted = parser.parse_args()
-    for name in ("model", "rlpipe", "gsm8k", "chain_sum"):
-        setattr(wanted, name, getattr(wanted, name) and os.path.abspath(getattr(wanted, name)))
+    wanted = parsed(parser, ("gsm8k", "chain_sum"))
     all_works = works(wanted)
     names = wanted.work or list(all_works)
     unknown = [name for name in names if name not in all_works]
     if unknown:
         parser.error(f"there is no work {', '.join(unknown)}; there are {', '.join(all_works)}")
-    if os.sep in wanted.python:
-        wanted.python = os.path.abspath(wanted.python)
-    if shutil.which(wanted.python) is None:
-        parser.error(f"{wanted.python} is not a program; --python names the Python that has the peers' packages")
-    if not os.access(wanted.rlpipe, os.X_OK):
-        parser.error(f"{wanted.rlpipe} is not a program; `make build` makes it, and --rlpipe names another")
-    target = pathlib.Path(wanted.name) if wanted.name.endswith(".json") else HERE / "results" / f"{wanted.name}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
     results = {}
-
-    def write():
-        whole = {key: text for key, text in (("date", wanted.date), ("small", wanted.small)) if text}
-        target.write_text(json.dumps({**whole, "works": results}, indent=1) + "\n")
 
     for index in range(wanted.rounds):
         for name in names:
@@ -266,9 +283,9 @@ def main():
                 one["ratio"] = times
             results.setdefault(name, {"rounds": []})["rounds"].append(one)
             # What was measured is there, whatever comes next.
-            write()
+            write_results(wanted, {"works": results})
             print(f"round {index + 1}, {name}: rlpipe {one['rlpipe_shown']}, peer {one['peer_shown']}", file=sys.stderr, flush=True)
-    write()
+    write_results(wanted, {"works": results})
     for name, result in results.items():
         if "missing" in result:
             print(f"{name}: not run, it needs {result['missing']}", file=sys.stderr)
