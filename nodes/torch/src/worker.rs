@@ -32,8 +32,6 @@ pub struct Worker {
     accelerator: Accelerator,
     policies: BTreeMap<String, Policy>,
     peak: Peak,
-    /// The command that the last turn executed, and how long it took.
-    executed: Option<(u64, Duration)>,
 }
 
 /// Runs commands until Shutdown or until the sender is gone.
@@ -52,14 +50,9 @@ pub fn run(mut worker: Worker, commands: &Receiver<v1::ToWorker>, events: &Unbou
         }
         let mut answers = Vec::new();
         let flow = worker.turn(&mut waiting, &mut answers);
-        let executed = worker.executed.take();
-        for (id, event) in answers {
-            let took = executed.filter(|(executed, _)| *executed == id).map(|(_, took)| took);
-            // Nothing stands for what was not executed.
-            let took_us = took.map_or(0, |took| u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1));
-            let event = Some(event);
+        for answer in answers {
             // Without a receiver the wire thread is ending the process.
-            let _ = events.send(v1::FromWorker { id, event, took_us });
+            let _ = events.send(answer);
         }
         if flow.is_break() {
             return;
@@ -86,7 +79,6 @@ impl Worker {
             accelerator,
             policies: BTreeMap::new(),
             peak: Peak::default(),
-            executed: None,
         }
     }
 
@@ -97,7 +89,7 @@ impl Worker {
 
     /// Accepts what may be generated of `waiting`, or runs one command, which is to be answered before the next; then one
     /// block of each engine. Breaks after Shutdown.
-    pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>, answers: &mut Vec<(u64, Event)>) -> ControlFlow<()> {
+    pub fn turn(&mut self, waiting: &mut VecDeque<v1::ToWorker>, answers: &mut Vec<v1::FromWorker>) -> ControlFlow<()> {
         while let Some(at) = waiting.iter().position(passes) {
             let Some(v1::ToWorker { id, command }) = waiting.remove(at) else {
                 break;
@@ -105,10 +97,10 @@ impl Worker {
             if let Some(Command::Abort(abort)) = &command {
                 for &aborted in &abort.ids {
                     let generated = self.abort(aborted, waiting);
-                    answers.extend(generated.map(|generated| (aborted, Event::Generated(generated))));
+                    answers.extend(generated.map(|generated| answer(aborted, Event::Generated(generated))));
                 }
             }
-            answers.push((id, Event::Done(v1::Done {})));
+            answers.push(answer(id, Event::Done(v1::Done {})));
             if let Some(Command::Shutdown(_)) = command {
                 return ControlFlow::Break(());
             }
@@ -124,12 +116,16 @@ impl Worker {
             if let Some(Command::Generate(command)) = command {
                 let model = command.model.clone();
                 let accepted = caught(|| self.policy(&model)?.generate(id, command));
-                answers.extend(accepted.err().map(|error| (id, failed(error))));
+                answers.extend(accepted.err().map(|error| answer(id, failed(error))));
             } else {
                 let started = Instant::now();
                 let event = caught(|| self.execute(command)).unwrap_or_else(failed);
-                self.executed = Some((id, started.elapsed()));
-                answers.push((id, event));
+                let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+                answers.push(v1::FromWorker {
+                    // Nothing stands for what was not executed.
+                    took_us: took_us.max(1),
+                    ..answer(id, event)
+                });
                 self.peak.look(self.accelerator.device);
                 break;
             }
@@ -142,11 +138,11 @@ impl Worker {
                         self.peak.look(self.accelerator.device);
                     }
                     let event = |result: Result<_>| result.map_or_else(failed, Event::Generated);
-                    answers.extend(finished.into_iter().map(|(id, result)| (id, event(result))));
+                    answers.extend(finished.into_iter().map(|(id, result)| answer(id, event(result))));
                 }
                 Err(error) => {
                     let lost = policy.engine.as_mut().map(|engine| engine.clear()).unwrap_or_default();
-                    answers.extend(lost.into_iter().map(|id| (id, failed(error.clone()))));
+                    answers.extend(lost.into_iter().map(|id| answer(id, failed(error.clone()))));
                 }
             }
         }
@@ -252,6 +248,15 @@ fn is_generate(next: &v1::ToWorker) -> bool {
 
 fn passes(next: &v1::ToWorker) -> bool {
     matches!(next.command, Some(Command::Abort(_) | Command::Shutdown(_)))
+}
+
+/// Of what was not executed by itself.
+fn answer(id: u64, event: Event) -> v1::FromWorker {
+    v1::FromWorker {
+        id,
+        event: Some(event),
+        took_us: 0,
+    }
 }
 
 fn failed(error: Error) -> Event {

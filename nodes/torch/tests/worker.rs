@@ -24,7 +24,8 @@ fn run(worker: &mut Worker, commands: Vec<Command>) -> BTreeMap<u64, Event> {
         assert!(worker.turn(&mut waiting, &mut answers).is_continue());
     }
     let count = answers.len();
-    let answers: BTreeMap<u64, Event> = answers.into_iter().collect();
+    let event = |answer: v1::FromWorker| (answer.id, answer.event.unwrap());
+    let answers: BTreeMap<u64, Event> = answers.into_iter().map(event).collect();
     assert_eq!(answers.len(), count, "an id was answered twice");
     answers
 }
@@ -166,5 +167,5 @@ fn commands_that_cannot_be_done_are_answered_and_change_nothing() {
     let mut answers = Vec::new();
     assert!(worker.turn(&mut waiting, &mut answers).is_continue());
     assert_eq!((waiting.len(), answers.len()), (1, 1));
-    assert!(message(&answers[0].1).contains("of one version"));
+    assert!(message(answers[0].event.as_ref().unwrap()).contains("of one version"));
 }
