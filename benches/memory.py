@@ -23,7 +23,7 @@ def pipeline_step(new_tokens, wanted, *more):
     """One step of the pipeline, with all that has to grow with the responses (RL0501 and RL0502 say what that is)."""
     sequence = PROMPT_TOKENS + new_tokens
     prompts, samples = (2, 2) if wanted.small else (64, 8)
-    device = ["pools.one.accelerator=cpu"] if wanted.small else []
+    device = ["pools.one.accelerator=cpu", "models.policy.dtype=float32"] if wanted.small else []
     settings = [
         f"nodes.answers.sampling.max_new_tokens={new_tokens}", f"nodes.answers.sampling.min_new_tokens={new_tokens}",
         f"nodes.engine.max_context_tokens={sequence}", f"nodes.trainer.max_tokens_per_pack={max(PACK_TOKENS, sequence)}",

@@ -71,7 +71,7 @@ def works(wanted):
                     ("torch", "transformers", "trl", "datasets"), [folder], "seconds")
 
     few = ["nodes.buffer.prompts_per_step=8", "nodes.prompts.samples_per_prompt=4", "nodes.answers.sampling.max_new_tokens=64",
-           "pools.one.cpus_per_worker=2", "pools.one.accelerator=cpu"]
+           "pools.one.cpus_per_worker=2", "pools.one.accelerator=cpu", "models.policy.dtype=float32"]
     few_peer = ["--prompts", "8", "--samples", "4", "--new-tokens", "64", "--device", "cpu", "--threads", "2"]
     tiny = [*few[:2], "nodes.answers.sampling.max_new_tokens=8", "nodes.prompts.samples_per_prompt=2",
             "nodes.buffer.prompts_per_step=2"] if small else []

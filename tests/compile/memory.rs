@@ -23,6 +23,7 @@ fn machine(card: Option<u64>) -> Machine {
         cores: 4,
         memory: Some(ByteSize(16 << 30)),
         bfloat16: true,
+        float16: true,
         free_disk: |_| None,
         worker: Ok(()),
     }
@@ -149,12 +150,14 @@ fn rows_that_were_read_bound_packs_and_prompts() {
 }
 
 #[test]
-fn bfloat16_has_a_master_copy_and_narrower_weights_and_cache() {
-    let memory = memory(&["models.tiny.dtype=bfloat16"]);
-    assert_eq!(part(&memory, "weights"), 10_880 * 2);
-    assert_eq!(part(&memory, "fp32 master weights"), 10_880 * 4);
-    assert_eq!(part(&memory, "optimizer moments"), 10_880 * 8);
-    assert_eq!(part(&memory, "key-value cache of 32 slots"), 2 * 32 * 2 * 32 * 32);
+fn half_types_have_a_master_copy_and_narrower_weights_and_cache() {
+    for dtype in ["models.tiny.dtype=bfloat16", "models.tiny.dtype=float16"] {
+        let memory = memory(&[dtype]);
+        assert_eq!(part(&memory, "weights"), 10_880 * 2);
+        assert_eq!(part(&memory, "fp32 master weights"), 10_880 * 4);
+        assert_eq!(part(&memory, "optimizer moments"), 10_880 * 8);
+        assert_eq!(part(&memory, "key-value cache of 32 slots"), 2 * 32 * 2 * 32 * 32);
+    }
 }
 
 #[test]

@@ -219,6 +219,7 @@ impl Case {
             cores: 4,
             memory: Some(ByteSize(16 << 30)),
             bfloat16: false,
+            float16: false,
             free_disk: match self.all_of("machine").any(|machine| machine == "full disk") {
                 true => |_| Some(1 << 20),
                 false => |_| Some(100 << 30),

@@ -211,6 +211,8 @@ impl Learner for Keeping {
         Ok(OptimizerReport {
             grad_norm: 1.0,
             skipped: false,
+            again: false,
+            loss_scale: None,
         })
     }
 

@@ -194,6 +194,7 @@ impl Fleet {
         }
         let dtype = match config.dtype {
             Dtype::Bfloat16 => "bfloat16",
+            Dtype::Float16 => "float16",
             Dtype::Float32 => "float32",
             Dtype::Auto if worker.device() == "cpu" => "float32",
             Dtype::Auto => "bfloat16",

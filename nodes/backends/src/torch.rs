@@ -132,6 +132,8 @@ impl Learner for TorchLearner {
             Event::OptimizerStepped(stepped) => Ok(OptimizerReport {
                 grad_norm: stepped.grad_norm,
                 skipped: stepped.skipped,
+                again: stepped.again,
+                loss_scale: stepped.loss_scale,
             }),
             other => Err(self.worker.mismatch("optimizer_step", &other)),
         }

@@ -25,7 +25,7 @@ pub struct LoadRequest {
     pub model: String,
     /// A Hugging Face folder.
     pub folder: PathBuf,
-    /// Compute type: `bfloat16`, `float32` or `float64`.
+    /// Compute type: `bfloat16`, `float16`, `float32` or `float64`.
     pub dtype: String,
     /// Set: the folder has no weights; they are drawn from this seed.
     pub init_seed: Option<u64>,

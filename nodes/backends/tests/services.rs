@@ -269,7 +269,9 @@ async fn the_learner_sends_all_of_a_pack_and_a_loss() {
         report,
         OptimizerReport {
             grad_norm: 0.5,
-            skipped: true
+            skipped: true,
+            again: true,
+            loss_scale: Some(512.0),
         }
     );
     learner.freeze().await.unwrap();

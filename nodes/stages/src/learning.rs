@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use rlpipe_core::data::{AdamW, Loss, PackMemory, Sequence, SequenceSums};
 use rlpipe_core::kind::{Choice, LearningRate, NonNegative, OpenFraction, Positive};
-use rlpipe_core::services::{Learner, ServiceError, Weights};
+use rlpipe_core::services::{Learner, OptimizerReport, ServiceError, Weights};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -244,6 +244,24 @@ pub async fn train(
         .map(|pack| learner.train_pack(&pack.sequences, loss, denominator, memory))
         .collect();
     stream::iter(asked).buffered(ON_THE_WAY).try_collect().await
+}
+
+/// [`train`] and the optimizer step after it; once more with a smaller loss scale where the gradients did not fit into float16.
+pub async fn train_step(
+    learner: &dyn Learner,
+    packs: &[Pack],
+    loss: &Loss,
+    denominator: f64,
+    memory: PackMemory,
+    learning_rate: f64,
+) -> Result<(Vec<Vec<SequenceSums>>, OptimizerReport), ServiceError> {
+    loop {
+        let sums = train(learner, packs, loss, denominator, memory).await?;
+        let report = learner.optimizer_step(learning_rate).await?;
+        if !report.again {
+            return Ok((sums, report));
+        }
+    }
 }
 
 /// A token's products cost as much as its attention to so many others: 12 times the hidden size of a usual layer, here that of

@@ -19,7 +19,7 @@ constexpr float SLACK = 8;
 
 __device__ __forceinline__ void multiply(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3,
                                          unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." NARROW "." NARROW ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
@@ -29,14 +29,14 @@ __device__ __forceinline__ unsigned transposed(unsigned pair) {
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
   return result;
 }
-__device__ __forceinline__ void copy_later(uint4* to, const bf16* from) {
+__device__ __forceinline__ void copy_later(uint4* to, const narrow* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
                : "memory");
 }
 
 // This lane's pieces lane % 4 + 4 j of one head, normed where norm is not null and turned. The 4 lanes of a head (those
 // with the same lane / 4) call it together.
-__device__ __forceinline__ void ready(const bf16* from, const bf16* norm, float eps, const float* cosine,
+__device__ __forceinline__ void ready(const narrow* from, const narrow* norm, float eps, const float* cosine,
                                       const float* sine, uint4 (&to)[KEY_PIECES]) {
   const int first = threadIdx.x % 4;
   float own[KEY_PIECES][8], scale = 1;
@@ -89,9 +89,9 @@ __device__ __forceinline__ void ready(const bf16* from, const bf16* norm, float 
 // scratch is float [grid.x, splits, min(SHARE, 8), HEAD_DIM + 2] and counters int [grid.x], zero before the first
 // launch and after each; with splits = 1 both may be null.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    attend(const bf16* qkv, const bf16* query_norm, const bf16* key_norm, float eps, const float* cosine,
-           const float* sine, const int* rows, const int* position, const int* done, const int* pages, bf16* keys,
-           bf16* values, bf16* out, float* scratch, int* counters, int kv_heads, int max_pages, float scale) {
+    attend(const narrow* qkv, const narrow* query_norm, const narrow* key_norm, float eps, const float* cosine,
+           const float* sine, const int* rows, const int* position, const int* done, const int* pages, narrow* keys,
+           narrow* values, narrow* out, float* scratch, int* counters, int kv_heads, int max_pages, float scale) {
   __shared__ uint4 staged[WARPS][STAGES][2 * VECTORS][32];
   __shared__ uint4 fresh[KEY_PIECES + VALUE_PIECES][32];  // the new token's key and value, as a lane holds them
   __shared__ float tops[WARPS][8], sums[WARPS][8];
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
           query);
     scale *= LOG2_E;
     if ((tiles - 1) % units == unit) {  // the warp that attends to the new token also writes it, for later steps
-      const bf16 *key = qkv + (size_t)(SHARE * kv_heads + head) * HEAD_DIM, *value = key + kv_heads * HEAD_DIM;
+      const narrow *key = qkv + (size_t)(SHARE * kv_heads + head) * HEAD_DIM, *value = key + kv_heads * HEAD_DIM;
       const int offset = newest % PAGE;
       const size_t to = pages[newest / PAGE] * stride + head * PAGE * HEAD_DIM;
       uint4 pieces[KEY_PIECES];
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
           float next = fmaxf(top[q], highest[q]);
 #pragma unroll
           for (int offset = 4; offset < 32; offset *= 2) next = fmaxf(next, __shfl_xor_sync(ALL_LANES, next, offset));
-          // A whole power of two: then a weight is rounded to bfloat16 alike however the tokens are dealt out, and a
+          // A whole power of two: then a weight is rounded alike however the tokens are dealt out, and a
           // row's result hardly depends on splits.
           next = ceilf(next);
           const float shrink = power(top[q] - next);

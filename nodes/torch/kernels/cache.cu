@@ -23,7 +23,7 @@ __device__ __forceinline__ int value_place(int offset, int c) {
   return offset / TILE * TILE * HEAD_DIM + (at / 8 * 32 + c % 8 * 4 + token % 8 / 2) * 8 + at % 8;
 }
 // Dimensions 8 c to 8 c + 7.
-__device__ __forceinline__ void store_value(bf16* page, int offset, int c, uint4 value) {
+__device__ __forceinline__ void store_value(narrow* page, int offset, int c, uint4 value) {
   if constexpr (SPAN == 8) {
     store(page + value_place(offset, c), value);
   } else {
@@ -35,8 +35,8 @@ __device__ __forceinline__ void store_value(bf16* page, int offset, int c, uint4
 // Prefill: token t's k and v go to page places[t] / PAGE, offset places[t] % PAGE, of one layer (keys and values point
 // at it). k [tokens, kv_heads, HEAD_DIM]; a row of either begins its stride (a multiple of 8) of elements after the one
 // before. A negative place is skipped. Blocks of 256 threads over tokens * kv_heads * HEAD_DIM / 8 threads.
-extern "C" __global__ void write_cache(const bf16* k, const bf16* v, long long k_stride, long long v_stride,
-                                       const long long* places, bf16* keys, bf16* values, long long tokens,
+extern "C" __global__ void write_cache(const narrow* k, const narrow* v, long long k_stride, long long v_stride,
+                                       const long long* places, narrow* keys, narrow* values, long long tokens,
                                        int kv_heads) {
   settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -51,7 +51,7 @@ extern "C" __global__ void write_cache(const bf16* k, const bf16* v, long long k
 }
 
 // Page from[i] to page to[i] in every layer. Grid: (n, layers), blocks of 256 threads.
-extern "C" __global__ void copy_pages(bf16* keys, bf16* values, const int* from, const int* to, int pages,
+extern "C" __global__ void copy_pages(narrow* keys, narrow* values, const int* from, const int* to, int pages,
                                       int kv_heads) {
   settle();
   const size_t size = (size_t)kv_heads * PAGE * HEAD_DIM, layer = (size_t)blockIdx.y * pages;
@@ -65,13 +65,13 @@ extern "C" __global__ void copy_pages(bf16* keys, bf16* values, const int* from,
 
 // Begins a decode step: out[r] = table[tokens[rows[r]]], and counts *step up by one. A row without a live slot (rows[r]
 // below 0, or done) is left as it was. width: a multiple of 8. Grid: rows; blocks of 128 threads.
-extern "C" __global__ void embed(const bf16* table, const int* tokens, const int* rows, const int* done, float* out,
+extern "C" __global__ void embed(const narrow* table, const int* tokens, const int* rows, const int* done, float* out,
                                  int* step, int width) {
   settle();
   if (blockIdx.x == 0 && threadIdx.x == 0) *step += 1;
   const int slot = rows[blockIdx.x];
   if (slot < 0 || done[slot]) return;
-  const bf16* from = table + (size_t)tokens[slot] * width;
+  const narrow* from = table + (size_t)tokens[slot] * width;
   for (int at = threadIdx.x * 8; at < width; at += blockDim.x * 8) {
     float values[8];
     load_floats(from + at, values);

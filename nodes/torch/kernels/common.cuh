@@ -1,10 +1,11 @@
-// What the kernels share. All files are compiled as one source by NVRTC, this one first; there are no headers, and
-// bf16 is the upper half of a float. Compute capability 8.0 or later.
+// What the kernels share. All files are compiled as one source by NVRTC, this one first; there are no headers. Compute
+// capability 8.0 or later.
 //
-// HEAD_DIM and SHARE (query heads per key head) are given as macros. Every pointer is to contiguous rows and aligned to
-// 16 bytes unless the comment above a kernel says otherwise; arithmetic is float32.
+// `narrow`, the type that the network computes in, is float16 where the macro FLOAT16 is defined, and else bfloat16, which
+// is the upper half of a float. HEAD_DIM and SHARE (query heads per key head) are given as macros. Every pointer is to
+// contiguous rows and aligned to 16 bytes unless the comment above a kernel says otherwise; arithmetic is float32.
 
-typedef unsigned short bf16;
+typedef unsigned short narrow;
 typedef unsigned long long u64;
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
@@ -23,18 +24,29 @@ __device__ __forceinline__ void settle() {
 #endif
 }
 
+#ifdef FLOAT16
+#define NARROW "f16"
+__device__ __forceinline__ float up(narrow x) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x));
+  return result;
+}
+__device__ __forceinline__ float low(unsigned pair) { return up((narrow)pair); }
+__device__ __forceinline__ float high(unsigned pair) { return up((narrow)(pair >> 16)); }
+#else
+#define NARROW "bf16"
 __device__ __forceinline__ float low(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
-__device__ __forceinline__ float up(bf16 x) { return __uint_as_float((unsigned)x << 16); }
+#endif
 
-// Two floats to nearest even, the first in the lower half.
+// Two floats to nearest even, the first in the lower half. What is too large for float16 becomes infinite.
 __device__ __forceinline__ unsigned pack(float first, float second) {
   unsigned pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  asm("cvt.rn." NARROW "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   return pair;
 }
 
-__device__ __forceinline__ bf16 down(float x) { return (bf16)(pack(x, 0) & 0xffffu); }
+__device__ __forceinline__ narrow down(float x) { return (narrow)(pack(x, 0) & 0xffffu); }
 
 // 2^x.
 __device__ __forceinline__ float power(float x) {
@@ -43,8 +55,8 @@ __device__ __forceinline__ float power(float x) {
   return result;
 }
 
-__device__ __forceinline__ uint4 load(const bf16* from) { return *reinterpret_cast<const uint4*>(from); }
-__device__ __forceinline__ void store(bf16* to, uint4 value) { *reinterpret_cast<uint4*>(to) = value; }
+__device__ __forceinline__ uint4 load(const narrow* from) { return *reinterpret_cast<const uint4*>(from); }
+__device__ __forceinline__ void store(narrow* to, uint4 value) { *reinterpret_cast<uint4*>(to) = value; }
 
 __device__ __forceinline__ void unpack(uint4 raw, float (&to)[8]) {
   const unsigned words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -66,8 +78,8 @@ __device__ __forceinline__ void load_floats(const float* from, float (&to)[8]) {
 }
 
 // Rows of either type.
-__device__ __forceinline__ void load_floats(const bf16* from, float (&to)[8]) { unpack(load(from), to); }
-__device__ __forceinline__ void store_floats(bf16* to, const float (&from)[8]) { store(to, packed(from)); }
+__device__ __forceinline__ void load_floats(const narrow* from, float (&to)[8]) { unpack(load(from), to); }
+__device__ __forceinline__ void store_floats(narrow* to, const float (&from)[8]) { store(to, packed(from)); }
 __device__ __forceinline__ void store_floats(float* to, const float (&from)[8]) {
   reinterpret_cast<float4*>(to)[0] = {from[0], from[1], from[2], from[3]};
   reinterpret_cast<float4*>(to)[1] = {from[4], from[5], from[6], from[7]};

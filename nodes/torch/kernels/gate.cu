@@ -5,12 +5,12 @@
 __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1 + power(-LOG2_E * x)); }
 
 // out [rows, width].
-extern "C" __global__ void gate(const bf16* both, bf16* out, long long rows, int width) {
+extern "C" __global__ void gate(const narrow* both, narrow* out, long long rows, int width) {
   settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x, pieces = width / 8;
   const unsigned row = at / pieces, piece = at % pieces;
   if (row >= rows) return;
-  const bf16* from = both + (size_t)row * 2 * width + piece * 8;
+  const narrow* from = both + (size_t)row * 2 * width + piece * 8;
   float gates[8], ups[8];
   unpack(load(from), gates);
   unpack(load(from + width), ups);
@@ -20,7 +20,7 @@ extern "C" __global__ void gate(const bf16* both, bf16* out, long long rows, int
 }
 
 // d_both [rows, 2 * width], which may be both, from d_out [rows, width]; out, unless null, is computed again.
-extern "C" __global__ void gate_backward(const bf16* d_out, const bf16* both, bf16* d_both, bf16* out, long long rows,
+extern "C" __global__ void gate_backward(const narrow* d_out, const narrow* both, narrow* d_both, narrow* out, long long rows,
                                          int width) {
   settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x, pieces = width / 8;

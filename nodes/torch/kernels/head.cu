@@ -73,11 +73,11 @@ extern "C" __global__ void __launch_bounds__(256)
 // 0 is set to 0, its logits unread.
 extern "C" __global__ void __launch_bounds__(256)
     head_backward(const float* logits, const long long* targets, const float* inverse_temperature, const float* lse,
-                  const float* d_logprob, bf16* d_logits, int vocabulary) {
+                  const float* d_logprob, narrow* d_logits, int vocabulary) {
   settle();
   const size_t row = blockIdx.x;
   const Logits from = logits_of(logits + row * vocabulary, vocabulary);
-  bf16* to = d_logits + row * vocabulary;
+  narrow* to = d_logits + row * vocabulary;
   const bool aligned = (u64)to % 16 == 0;
   const float inverse = inverse_temperature[row], heat = inverse * LOG2_E, log_sum = lse[row] * LOG2_E;
   const float factor = d_logprob[row] * inverse;
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(256)
       const unsigned words[4] = {result.x, result.y, result.z, result.w};
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        if (at * 8 + i < from.count) to[at * 8 + i] = (bf16)(words[i / 2] >> (i % 2 * 16));
+        if (at * 8 + i < from.count) to[at * 8 + i] = (narrow)(words[i / 2] >> (i % 2 * 16));
     }
   }
 }

@@ -9,7 +9,7 @@ constexpr int NORM_VECTORS = 4;
 // sum = x + delta, out = sum / rms(sum) * weight, scale[row] = 1 / rms(sum). delta, sum and scale may be null; without
 // delta sum is a copy of x. sum may be x. Grid: ceil(rows / blockDim.y).
 template <typename Row>
-__device__ __forceinline__ void add_norm_of(const Row* x, const bf16* delta, const bf16* weight, Row* sum, bf16* out,
+__device__ __forceinline__ void add_norm_of(const Row* x, const narrow* delta, const narrow* weight, Row* sum, narrow* out,
                                             float* scale, long long rows, int width, float eps) {
   const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
   if (row >= rows) return;
@@ -55,7 +55,7 @@ __device__ __forceinline__ void add_norm_of(const Row* x, const bf16* delta, con
 
 // Of the residual stream, which is float32.
 extern "C" __global__ void __launch_bounds__(512)
-    add_norm(const float* x, const bf16* delta, const bf16* weight, float* sum, bf16* out, float* scale,
+    add_norm(const float* x, const narrow* delta, const narrow* weight, float* sum, narrow* out, float* scale,
              long long rows, int width, float eps) {
   settle();
   add_norm_of(x, delta, weight, sum, out, scale, rows, width, eps);
@@ -63,18 +63,18 @@ extern "C" __global__ void __launch_bounds__(512)
 
 // Of queries and keys, which are added to nothing: takes what add_norm takes, and does not look at delta and sum.
 extern "C" __global__ void __launch_bounds__(512)
-    norm_heads(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, float* scale, long long rows,
+    norm_heads(const narrow* x, const narrow* delta, const narrow* weight, narrow* sum, narrow* out, float* scale, long long rows,
                int width, float eps) {
   settle();
-  add_norm_of(x, nullptr, weight, (bf16*)nullptr, out, scale, rows, width, eps);
+  add_norm_of(x, nullptr, weight, (narrow*)nullptr, out, scale, rows, width, eps);
 }
 
 // With g = d_out * weight: d_x = scale * (g - x * scale^2 * mean(g * x)) + d_residual, and the block's part of
 // d_weight = sum over rows of d_out * x * scale, written to d_weight[blockIdx.x]. d_residual may be null, or be d_x.
 // The number of blocks is free (each takes rows in turn); shared memory: 4 * width bytes where blockDim.y > 1.
 template <typename Row>
-__device__ __forceinline__ void norm_backward_of(const bf16* d_out, const Row* x, const float* scale,
-                                                 const bf16* weight, const bf16* d_residual, bf16* d_x,
+__device__ __forceinline__ void norm_backward_of(const narrow* d_out, const Row* x, const float* scale,
+                                                 const narrow* weight, const narrow* d_residual, narrow* d_x,
                                                  float* d_weight, long long rows, int width) {
   extern __shared__ float total[];
   float d_weights[NORM_VECTORS][8] = {};
@@ -143,15 +143,15 @@ __device__ __forceinline__ void norm_backward_of(const bf16* d_out, const Row* x
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    add_norm_backward(const bf16* d_out, const float* x, const float* scale, const bf16* weight,
-                      const bf16* d_residual, bf16* d_x, float* d_weight, long long rows, int width) {
+    add_norm_backward(const narrow* d_out, const float* x, const float* scale, const narrow* weight,
+                      const narrow* d_residual, narrow* d_x, float* d_weight, long long rows, int width) {
   settle();
   norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
 }
 
 extern "C" __global__ void __launch_bounds__(512)
-    norm_heads_backward(const bf16* d_out, const bf16* x, const float* scale, const bf16* weight,
-                        const bf16* d_residual, bf16* d_x, float* d_weight, long long rows, int width) {
+    norm_heads_backward(const narrow* d_out, const narrow* x, const float* scale, const narrow* weight,
+                        const narrow* d_residual, narrow* d_x, float* d_weight, long long rows, int width) {
   settle();
   norm_backward_of(d_out, x, scale, weight, d_residual, d_x, d_weight, rows, width);
 }

@@ -24,14 +24,14 @@ __device__ __forceinline__ void turn(uint4& a, uint4& b, const float* c, const f
 
 // Turns queries and keys of qkv [rows, heads + 2 kv_heads, HEAD_DIM] where they are: the first `turned` heads of a
 // row's `stride / HEAD_DIM`. Threads for rows * turned heads.
-extern "C" __global__ void rotate(bf16* qkv, const long long* positions, const float* cosine, const float* sine,
+extern "C" __global__ void rotate(narrow* qkv, const long long* positions, const float* cosine, const float* sine,
                                   long long rows, int turned, int stride) {
   settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned piece = at % (HALF / 8), index = at / (HALF / 8);
   const unsigned head = index % turned, row = index / turned;
   if (row >= rows) return;
-  bf16* to = qkv + (size_t)row * stride + head * HEAD_DIM + piece * 8;
+  narrow* to = qkv + (size_t)row * stride + head * HEAD_DIM + piece * 8;
   const size_t angle = (size_t)positions[row] * HALF + piece * 8;
   uint4 a = load(to), b = load(to + HALF);
   turn(a, b, cosine + angle, sine + angle, 1);
@@ -41,16 +41,16 @@ extern "C" __global__ void rotate(bf16* qkv, const long long* positions, const f
 
 // d_qkv, as qkv above, from d_q, d_k and d_v [rows, heads or kv_heads, HEAD_DIM]. Threads for
 // rows * (heads + 2 kv_heads) heads.
-extern "C" __global__ void rotate_backward(const bf16* d_q, const bf16* d_k, const bf16* d_v,
+extern "C" __global__ void rotate_backward(const narrow* d_q, const narrow* d_k, const narrow* d_v,
                                            const long long* positions, const float* cosine, const float* sine,
-                                           bf16* d_qkv, long long rows, int heads, int kv_heads) {
+                                           narrow* d_qkv, long long rows, int heads, int kv_heads) {
   settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
   const unsigned piece = at % (HALF / 8), index = at / (HALF / 8);
   const unsigned head = index % (heads + 2 * kv_heads), row = index / (heads + 2 * kv_heads);
   if (row >= rows) return;
   const size_t kv_row = (size_t)row * kv_heads;
-  const bf16* from = head < heads              ? d_q + ((size_t)row * heads + head) * HEAD_DIM
+  const narrow* from = head < heads              ? d_q + ((size_t)row * heads + head) * HEAD_DIM
                      : head < heads + kv_heads ? d_k + (kv_row + head - heads) * HEAD_DIM
                                                : d_v + (kv_row + head - heads - kv_heads) * HEAD_DIM;
   uint4 a = load(from + piece * 8), b = load(from + piece * 8 + HALF);
@@ -58,7 +58,7 @@ extern "C" __global__ void rotate_backward(const bf16* d_q, const bf16* d_k, con
     const size_t angle = (size_t)positions[row] * HALF + piece * 8;
     turn(a, b, cosine + angle, sine + angle, -1);
   }
-  bf16* to = d_qkv + ((size_t)row * (heads + 2 * kv_heads) + head) * HEAD_DIM + piece * 8;
+  narrow* to = d_qkv + ((size_t)row * (heads + 2 * kv_heads) + head) * HEAD_DIM + piece * 8;
   store(to, a);
   store(to + HALF, b);
 }

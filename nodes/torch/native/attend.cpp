@@ -56,6 +56,26 @@ struct Lanes<at::BFloat16> {
   }
 };
 
+template <>
+struct Lanes<at::Half> {
+  using Wide = float;
+  using Vector = Floats;
+  // The bits of a float16 stand for 2^-112 of it as those of a float32; what is not finite stays so.
+  static INLINE void load(const at::Half *from, Vector &out) {
+    Halves halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    const Words bits = __builtin_convertvector(halves, Words), magnitude = (bits & 0x7fff) << 13;
+    Vector value;
+    __builtin_memcpy(&value, &magnitude, sizeof value);
+    value *= 0x1p112f;
+    Words words;
+    __builtin_memcpy(&words, &value, sizeof words);
+    words |= (bits & 0x8000) << 16;
+    words |= (Words)(magnitude >= 0x7c00 << 13) & 0x7f800000;
+    __builtin_memcpy(&out, &words, sizeof out);
+  }
+};
+
 // What the query heads of one key head have of a row. `scores` is room for `shared * places` numbers.
 template <class T>
 INLINE void attend(const T *queries, const T *keys, const T *values, T *out, int64_t shared, int64_t places, int64_t dim,
@@ -122,6 +142,11 @@ EVERY_WIDTH void attend_bfloats(const at::BFloat16 *q, const at::BFloat16 *k, co
   attend(q, k, v, out, shared, places, dim, scale, scores);
 }
 
+EVERY_WIDTH void attend_halves(const at::Half *q, const at::Half *k, const at::Half *v, at::Half *out, int64_t shared,
+                               int64_t places, int64_t dim, double scale, float *scores) {
+  attend(q, k, v, out, shared, places, dim, scale, scores);
+}
+
 template <class T, class One>
 void rows(const Tensor &q, const Tensor &keys, const Tensor &values, const Tensor &positions, double scale, Tensor &out,
           One one) {
@@ -170,6 +195,7 @@ extern "C" char *rlpipe_attend_rows(const Tensor *q, const Tensor *keys, const T
       case at::kFloat: rows<float>(*q, *keys, *values, *positions, scale, result, attend_floats); break;
       case at::kDouble: rows<double>(*q, *keys, *values, *positions, scale, result, attend_doubles); break;
       case at::kBFloat16: rows<at::BFloat16>(*q, *keys, *values, *positions, scale, result, attend_bfloats); break;
+      case at::kHalf: rows<at::Half>(*q, *keys, *values, *positions, scale, result, attend_halves); break;
       default: TORCH_CHECK(false, "there is no attention of rows in ", q->scalar_type());
     }
     *out = new Tensor(result);

@@ -77,9 +77,10 @@ pub fn together<T: Element + Copy, const N: usize>(parts: [Vec<T>; N], device: D
 pub fn kind_of(dtype: &str) -> Result<Kind> {
     match dtype {
         "bfloat16" => Ok(Kind::BFloat16),
+        "float16" => Ok(Kind::Half),
         "float32" => Ok(Kind::Float),
         "float64" => Ok(Kind::Double),
-        other => fail!("dtype `{other}` is unknown; choose `bfloat16`, `float32` or `float64`"),
+        other => fail!("dtype `{other}` is unknown; choose `bfloat16`, `float16`, `float32` or `float64`"),
     }
 }
 
@@ -87,6 +88,7 @@ pub fn kind_of(dtype: &str) -> Result<Kind> {
 pub fn dtype_of(kind: Kind) -> &'static str {
     match kind {
         Kind::BFloat16 => "bfloat16",
+        Kind::Half => "float16",
         Kind::Double => "float64",
         _ => "float32",
     }

@@ -20,7 +20,7 @@ pub struct Policy {
     pub network: Network,
     /// In the compute type; the engine reads them unless it has its own.
     pub weights: Vec<Tensor>,
-    /// fp32 weights of a bfloat16 model that is trained; otherwise `weights` are their own master.
+    /// fp32 weights of a model that is trained in a half type; otherwise `weights` are their own master.
     pub master: Option<Vec<Tensor>>,
     /// Whether training was asked for.
     pub trainable: bool,
@@ -175,7 +175,7 @@ impl Policy {
             fail!("the model was loaded without `trainable`");
         }
         self.trainer = None;
-        self.trainer = Some(Trainer::new(settings, self.master())?);
+        self.trainer = Some(Trainer::new(settings, self.master(), self.network.kind)?);
         Ok(())
     }
 

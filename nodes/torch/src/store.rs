@@ -13,7 +13,7 @@ use tch::{Kind, Tensor};
 
 use crate::device::{dtype_of, wide};
 use crate::policy::Policy;
-use crate::train::Trainer;
+use crate::train::{LossScale, Trainer};
 use crate::weights::{self, Written};
 use crate::{Error, Result, fail};
 
@@ -45,6 +45,9 @@ struct Training {
     weight_decay: f64,
     max_grad_norm: f64,
     steps: u64,
+    /// Of float16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<LossScale>,
 }
 
 /// Writes and syncs all models into a folder that exists; the index comes last.
@@ -125,6 +128,7 @@ fn describe(name: &str, policy: &Policy) -> Result<Entry> {
             weight_decay,
             max_grad_norm,
             steps: trainer.optimizer.steps,
+            loss_scale: trainer.loss_scale,
         }
     });
     if let Some(packs) = policy
@@ -185,9 +189,17 @@ fn read_index(path: &Path) -> Result<Index> {
 struct Saved {
     policy_version: u64,
     weights: Vec<Tensor>,
-    training: Option<(v1::AdamW, u64, Vec<Tensor>, Vec<Tensor>)>,
+    training: Option<SavedTraining>,
     frozen: Option<Vec<Tensor>>,
     engine: Option<Vec<Tensor>>,
+}
+
+struct SavedTraining {
+    settings: v1::AdamW,
+    steps: u64,
+    loss_scale: Option<LossScale>,
+    means: Vec<Tensor>,
+    squares: Vec<Tensor>,
 }
 
 impl Saved {
@@ -221,6 +233,7 @@ impl Saved {
                 weight_decay,
                 max_grad_norm,
                 steps,
+                loss_scale,
             }) => {
                 let settings = v1::AdamW {
                     beta1,
@@ -229,12 +242,13 @@ impl Saved {
                     weight_decay,
                     max_grad_norm,
                 };
-                Some((
+                Some(SavedTraining {
                     settings,
                     steps,
-                    read("means", wide(network.kind))?,
-                    read("squares", wide(network.kind))?,
-                ))
+                    loss_scale,
+                    means: read("means", wide(network.kind))?,
+                    squares: read("squares", wide(network.kind))?,
+                })
             }
             None => None,
         };
@@ -259,13 +273,12 @@ impl Saved {
         }
         policy.frozen = self.frozen;
         policy.trainer = match self.training {
-            Some((settings, steps, means, squares)) => {
-                let mut trainer = Trainer::new(settings, policy.master())?;
-                (
-                    trainer.optimizer.steps,
-                    trainer.optimizer.means,
-                    trainer.optimizer.squares,
-                ) = (steps, means, squares);
+            Some(saved) => {
+                let mut trainer = Trainer::new(saved.settings, policy.master(), policy.network.kind)?;
+                trainer.optimizer.steps = saved.steps;
+                trainer.optimizer.means = saved.means;
+                trainer.optimizer.squares = saved.squares;
+                trainer.loss_scale = saved.loss_scale;
                 Some(trainer)
             }
             None => None,

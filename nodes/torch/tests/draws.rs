@@ -30,7 +30,7 @@ fn uniform_numbers() {
     let out = Guarded::new(&[500], (Kind::Double, CARD));
     let arguments = [(&keys_on).into(), (&indices_on).into(), out.argument()];
     launch(
-        &kernels::of_heads(64, 3).unwrap(),
+        &kernels::of_heads(Kind::BFloat16, 64, 3).unwrap(),
         "uniforms",
         [500, 1],
         [1, 1],
@@ -111,7 +111,7 @@ impl Draws {
             self.logprobs.argument(),
             (logits.size()[1] as i32).into(),
         ];
-        let module = kernels::of_heads(64, 3).unwrap();
+        let module = kernels::of_heads(Kind::BFloat16, 64, 3).unwrap();
         launch(&module, "sample", [slots as u32, 1], [256, 1], 0, &arguments);
         let _ = self.step.shallow_clone().g_add_scalar_(1);
     }

@@ -47,6 +47,7 @@ fn a_rollout_is_the_same_alone_and_among_others() {
         (8, "float32", 64),
         (32, "float32", 128),
         (32, "bfloat16", 64),
+        (8, "float16", 64),
     ] {
         let mut alone = Vec::new();
         let mut policy = with_slots(slots, dtype, hidden);
@@ -83,7 +84,12 @@ fn a_rollout_is_the_same_alone_and_among_others() {
 
 #[test]
 fn i27_log_probs_are_those_of_the_trainer() {
-    for (dtype, tolerance) in [("float32", 1e-5), ("float64", 1e-6), ("bfloat16", 0.1)] {
+    for (dtype, tolerance) in [
+        ("float32", 1e-5),
+        ("float64", 1e-6),
+        ("bfloat16", 0.1),
+        ("float16", 0.02),
+    ] {
         for temperature in [1.0, 0.6, 0.0] {
             let mut policy = fresh(dtype, false);
             let settings = v1::Sampling {

@@ -5,15 +5,19 @@
 
 mod common;
 
-use common::kernels::{BF16, CARD, FLOAT, Guarded, INT, LONG, below, count, gap, launch, numbers, random, run, wide};
+use common::kernels::{
+    CARD, FLOAT, Guarded, INT, LONG, below, count, gap, launch, narrow, numbers, random, rounded, run_in_halves, wide,
+};
 use rlpipe_torch::kernels;
 use rlpipe_torch::native::kernel::Argument;
 use rlpipe_torch::ops::{self, Turns};
 use tch::{Kind, Tensor};
 
-/// Of results that are rounded to bfloat16 once, by at most 2^-8 of each: root mean square of the error, as a part of the
-/// values'.
-const ROUNDED: f64 = 4e-3;
+/// Of results that are rounded to a half type once, in bfloat16 by at most 2^-8 of each: root mean square of the error, as a
+/// part of the values'.
+fn once() -> f64 {
+    rounded(4e-3)
+}
 /// Of results in float32.
 const FINE: f64 = 1e-5;
 const EPS: f64 = 1e-5;
@@ -23,7 +27,7 @@ fn kernels_compute_what_plain_operators_do() {
     if common::card().is_none() {
         return;
     }
-    run(&[
+    run_in_halves(&[
         ("norms", norms),
         ("gates", gates),
         ("rotary", rotary),
@@ -34,7 +38,7 @@ fn kernels_compute_what_plain_operators_do() {
     ]);
 }
 
-/// Of the residual stream, float32, and of heads, bfloat16, which nothing is added to.
+/// Of the residual stream, float32, and of heads, which nothing is added to.
 fn norms() {
     for (width, columns, height) in [
         (64, 32, 4),
@@ -44,20 +48,20 @@ fn norms() {
         (4096, 128, 1),
         (16_384, 512, 1),
     ] {
-        for kind in [Kind::Float, Kind::BFloat16] {
+        for kind in [Kind::Float, narrow()] {
             norms_of(kind, width, [columns, height]);
         }
     }
 }
 
 fn norms_of(kind: Kind, width: i64, block: [u32; 2]) {
-    let module = kernels::of_rows().unwrap();
+    let module = kernels::of_rows(narrow()).unwrap();
     let (rows, height) = (1 + below(70), block[1]);
     let (x, weight) = (Tensor::randn([rows, width], FLOAT).to_kind(kind), random(&[width]));
     let delta = (kind == Kind::Float).then(|| random(&[rows, width]));
     let sum = delta.as_ref().map_or_else(|| x.shallow_clone(), |delta| &x + delta);
     let expected = ops::add_norm(&wide(&sum), None, &wide(&weight), EPS);
-    let (found_sum, out) = (Guarded::holding(&x), Guarded::new(&[rows, width], BF16));
+    let (found_sum, out) = (Guarded::holding(&x), Guarded::new(&[rows, width], (narrow(), CARD)));
     let scale = Guarded::new(&[rows, 1], FLOAT);
     let arguments = [
         found_sum.argument(),
@@ -83,7 +87,7 @@ fn norms_of(kind: Kind, width: i64, block: [u32; 2]) {
         &arguments,
     );
     assert!(found_sum.written().equal(&sum), "{width}");
-    assert!(gap(&out.written(), &expected.out) < ROUNDED, "{width}");
+    assert!(gap(&out.written(), &expected.out) < once(), "{width}");
     assert!(gap(&scale.written(), &expected.scale) < FINE, "{width}");
     let found = ops::add_norm(&x, delta.as_ref(), &weight, EPS);
     assert!(found.sum.equal(&sum) && found.out.equal(&out.written()) && found.scale.equal(&scale.written()));
@@ -101,7 +105,10 @@ fn norms_of(kind: Kind, width: i64, block: [u32; 2]) {
             residual.map(wide).as_ref(),
             &mut expected_sum,
         );
-        let (found, partial) = (Guarded::new(&[rows, width], BF16), Guarded::new(&[3, width], FLOAT));
+        let (found, partial) = (
+            Guarded::new(&[rows, width], (narrow(), CARD)),
+            Guarded::new(&[3, width], FLOAT),
+        );
         let arguments = [
             (&d_out).into(),
             (&sum).into(),
@@ -115,7 +122,7 @@ fn norms_of(kind: Kind, width: i64, block: [u32; 2]) {
         ];
         let shared_bytes = 4 * width as u32 * u32::from(height > 1);
         launch(&module, backward, [3, 1], block, shared_bytes, &arguments);
-        assert!(gap(&found.written(), &d_x) < ROUNDED, "{width}");
+        assert!(gap(&found.written(), &d_x) < once(), "{width}");
         let of_weight = partial.written().sum_dim_intlist(0, false, None::<Kind>) + 1.0;
         assert!(gap(&of_weight, &expected_sum) < FINE, "{width}");
         let mut weight_sum = Tensor::ones([width], FLOAT);
@@ -125,22 +132,22 @@ fn norms_of(kind: Kind, width: i64, block: [u32; 2]) {
 }
 
 fn gates() {
-    let module = kernels::of_rows().unwrap();
+    let module = kernels::of_rows(narrow()).unwrap();
     for width in [8, 1536, 4864, 11_008] {
         let rows = 1 + below(70);
         let (both, d_out) = (random(&[rows, 2 * width]) * 2.0, random(&[rows, width]));
         let (out, d_both) = (
-            Guarded::new(&[rows, width], BF16),
-            Guarded::new(&[rows, 2 * width], BF16),
+            Guarded::new(&[rows, width], (narrow(), CARD)),
+            Guarded::new(&[rows, 2 * width], (narrow(), CARD)),
         );
         let blocks = ((rows * width / 8) as u32).div_ceil(256);
         let sizes: [Argument; 2] = [rows.into(), (width as i32).into()];
         let arguments = [(&both).into(), out.argument(), sizes[0], sizes[1]];
         launch(&module, "gate", [blocks, 1], [256, 1], 0, &arguments);
         let expected = ops::gate(&wide(&both));
-        assert!(gap(&out.written(), &expected) < ROUNDED && ops::gate(&both).equal(&out.written()));
+        assert!(gap(&out.written(), &expected) < once() && ops::gate(&both).equal(&out.written()));
 
-        let again = Guarded::new(&[rows, width], BF16);
+        let again = Guarded::new(&[rows, width], (narrow(), CARD));
         let arguments = [
             (&d_out).into(),
             (&both).into(),
@@ -151,7 +158,7 @@ fn gates() {
         ];
         launch(&module, "gate_backward", [blocks, 1], [256, 1], 0, &arguments);
         let expected = ops::gate_backward(&wide(&d_out), &wide(&both)).0;
-        assert!(gap(&d_both.written(), &expected) < ROUNDED && again.written().equal(&out.written()));
+        assert!(gap(&d_both.written(), &expected) < once() && again.written().equal(&out.written()));
         let (found, again) = ops::gate_backward(&d_out, &both);
         assert!(found.equal(&d_both.written()) && again.equal(&out.written()));
     }
@@ -176,12 +183,12 @@ fn rotary() {
         let turned = Guarded::holding(&qkv);
         let found = ops::rotate(&turned.inside(), &turns, heads, kv_heads);
         let _ = turned.written();
-        assert!(gap(&found.0, &expected.0) < ROUNDED && gap(&found.1, &expected.1) < ROUNDED);
+        assert!(gap(&found.0, &expected.0) < once() && gap(&found.1, &expected.1) < once());
         assert!(wide(&found.2).equal(&expected.2));
 
         let [d_q, d_k, d_v] = [heads, kv_heads, kv_heads].map(|heads| random(&[rows, heads, dim]));
         let expected = ops::rotate_backward(&wide(&d_q), &wide(&d_k), &wide(&d_v), &wide_turns);
-        let d_qkv = Guarded::new(&qkv.size(), BF16);
+        let d_qkv = Guarded::new(&qkv.size(), (narrow(), CARD));
         let arguments = [
             (&d_q).into(),
             (&d_k).into(),
@@ -195,14 +202,14 @@ fn rotary() {
             (kv_heads as i32).into(),
         ];
         let blocks = ((qkv.numel() / 16) as u32).div_ceil(256);
-        let module = kernels::of_heads(dim, heads / kv_heads).unwrap();
+        let module = kernels::of_heads(narrow(), dim, heads / kv_heads).unwrap();
         launch(&module, "rotate_backward", [blocks, 1], [256, 1], 0, &arguments);
-        assert!(gap(&d_qkv.written(), &expected) < ROUNDED);
+        assert!(gap(&d_qkv.written(), &expected) < once());
         assert!(ops::rotate_backward(&d_q, &d_k, &d_v, &turns).equal(&d_qkv.written()));
     }
 }
 
-/// Of bfloat16 states and weights they are as exact as sums in float32.
+/// Of half states and weights they are as exact as sums in float32.
 fn logits() {
     for (hidden, vocabulary) in [(64, 13), (576, 49_152), (896, 50_257)] {
         let (states, weight) = (random(&[1 + below(20), hidden]), random(&[vocabulary, hidden]));
@@ -216,7 +223,7 @@ fn logits() {
 }
 
 fn head() {
-    let module = kernels::of_rows().unwrap();
+    let module = kernels::of_rows(narrow()).unwrap();
     for vocabulary in [13, 50_257, 50_260, 49_152, 151_936] {
         let rows = 3 + below(9);
         let logits = Tensor::randn([rows, vocabulary], FLOAT) * 3.0;
@@ -235,7 +242,7 @@ fn head() {
             (vocabulary as i32).into(),
         ];
         launch(&module, "head_forward", [rows as u32, 1], [256, 1], 0, &arguments);
-        let again = ops::head_forward(&logits, &targets, &inverse, Kind::BFloat16);
+        let again = ops::head_forward(&logits, &targets, &inverse, narrow());
         for ((found, again), expected) in outputs
             .iter()
             .zip([&again.logprobs, &again.entropy, &again.log_sum])
@@ -256,7 +263,7 @@ fn head() {
             &wide_slopes,
             Kind::Double,
         );
-        let gradient = Guarded::new(&[rows, vocabulary], BF16);
+        let gradient = Guarded::new(&[rows, vocabulary], (narrow(), CARD));
         let arguments = [
             (&logits).into(),
             (&targets).into(),
@@ -267,9 +274,9 @@ fn head() {
             (vocabulary as i32).into(),
         ];
         launch(&module, "head_backward", [rows as u32, 1], [256, 1], 0, &arguments);
-        assert!(gap(&gradient.written(), &expected) < ROUNDED, "{vocabulary}");
+        assert!(gap(&gradient.written(), &expected) < once(), "{vocabulary}");
         let log_sum = outputs[2].inside();
-        let again = ops::head_backward(&logits, &targets, &inverse, &log_sum, &slopes, Kind::BFloat16);
+        let again = ops::head_backward(&logits, &targets, &inverse, &log_sum, &slopes, narrow());
         assert!(again.equal(&gradient.written()), "{vocabulary}");
     }
 }
@@ -305,7 +312,7 @@ fn attention() {
 }
 
 fn steps_of_attention(dim: i64, share: i64, kv_heads: i64, normed: bool, splits: i64) {
-    let module = kernels::of_heads(dim, share).unwrap();
+    let module = kernels::of_heads(narrow(), dim, share).unwrap();
     let (rows, heads) = (4 + below(9), share * kv_heads);
     let slots = rows + 2;
     let pages = slots * SLOT_PAGES;
@@ -323,8 +330,8 @@ fn steps_of_attention(dim: i64, share: i64, kv_heads: i64, normed: bool, splits:
         pages: Tensor::randperm(pages, LONG)
             .to_kind(Kind::Int)
             .view([slots, SLOT_PAGES]),
-        keys: Guarded::new(&[pages, kv_heads, 64, dim], BF16),
-        values: Guarded::new(&[pages, kv_heads, 64, dim], BF16),
+        keys: Guarded::new(&[pages, kv_heads, 64, dim], (narrow(), CARD)),
+        values: Guarded::new(&[pages, kv_heads, 64, dim], (narrow(), CARD)),
         lengths,
     };
     let page_of: Vec<i32> = numbers(&paged.pages);
@@ -357,7 +364,7 @@ fn steps_of_attention(dim: i64, share: i64, kv_heads: i64, normed: bool, splits:
     let arrived = Tensor::zeros([blocks], INT);
     for step in 0..2 {
         let qkv = random(&[rows, (heads + 2 * kv_heads) * dim]);
-        let out = Guarded::new(&[rows, heads, dim], BF16);
+        let out = Guarded::new(&[rows, heads, dim], (narrow(), CARD));
         let arguments = [
             (&qkv).into(),
             norms.as_ref().map(|norms| &norms[0]).into(),
@@ -398,7 +405,7 @@ fn steps_of_attention(dim: i64, share: i64, kv_heads: i64, normed: bool, splits:
             }
             let whole = Tensor::cat(&parts, 1).view([1, -1]);
             let (q, k, v) = ops::rotate(&whole, &turns, heads, kv_heads);
-            let round = |tensor: &Tensor| wide(&tensor.to_kind(Kind::BFloat16));
+            let round = |tensor: &Tensor| wide(&tensor.to_kind(narrow()));
             let (q, k) = (round(&q), round(&k));
             *past = [Tensor::cat(&[&past[0], &k], 0), Tensor::cat(&[&past[1], &v], 0)];
             let spread = |past: &Tensor| past.repeat_interleave_self_int(share, 1, None).transpose(0, 1);
@@ -407,10 +414,10 @@ fn steps_of_attention(dim: i64, share: i64, kv_heads: i64, normed: bool, splits:
                 .softmax(-1, None::<Kind>)
                 .matmul(&spread(&past[1]))
                 .squeeze_dim(1);
-            // Weights are rounded to bfloat16 before they meet the values.
+            // Weights are rounded before they meet the values.
             let apart = gap(&out, &expected);
             assert!(
-                apart < 2.0 * ROUNDED,
+                apart < 2.0 * once(),
                 "{dim} {share} {kv_heads} {splits}: row {row} of step {step}: {apart}"
             );
         }
@@ -438,7 +445,7 @@ fn steps_of_attention(dim: i64, share: i64, kv_heads: i64, normed: bool, splits:
 }
 
 fn pages_and_embeddings() {
-    let module = kernels::of_heads(64, 3).unwrap();
+    let module = kernels::of_heads(narrow(), 64, 3).unwrap();
     let (keys, values) = (random(&[3, 5, 2, 64, 64]), random(&[3, 5, 2, 64, 64]));
     let (found_keys, found_values) = (Guarded::holding(&keys), Guarded::holding(&values));
     let [from, to] = [[0, 2], [4, 1]].map(|pages: [i32; 2]| Tensor::from_slice(&pages).to_device(CARD));

@@ -60,6 +60,7 @@ fn i25e_a_restored_worker_goes_on_bit_for_bit() {
         ("float32", false),
         ("float32", true),
         ("bfloat16", true),
+        ("float16", false),
         ("float64", false),
     ] {
         let folder = tempfile::tempdir().unwrap();

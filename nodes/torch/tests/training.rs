@@ -302,7 +302,7 @@ fn clipping_scales_to_the_largest_norm() {
 
 #[test]
 fn training_lowers_the_loss_in_every_type() {
-    for dtype in ["float32", "bfloat16"] {
+    for dtype in ["float32", "bfloat16", "float16"] {
         let mut policy = fresh(dtype, false);
         policy.start_training(adamw()).unwrap();
         let mut history = Vec::new();
@@ -321,6 +321,58 @@ fn training_lowers_the_loss_in_every_type() {
         }
         assert!(history[29] < 0.6 * history[0], "{dtype}: {history:?}");
     }
+}
+
+#[test]
+fn gradients_too_large_for_float16_are_asked_for_again() {
+    /// Trains one step from a loss scale, and says how often it was too large.
+    fn settled(factor: f64) -> (Policy, v1::OptimizerStepped, i32) {
+        let mut policy = fresh("float16", false);
+        policy.start_training(adamw()).unwrap();
+        policy.trainer.as_mut().unwrap().loss_scale.as_mut().unwrap().factor = factor;
+        let before = flat(&policy.weights);
+        for tries in 0.. {
+            let command = train_pack(&batch(), policy_loss(Kl::None), 57.0);
+            policy.train_pack(&command).unwrap();
+            let stepped = policy.optimizer_step(1e-2).unwrap();
+            let changed = flat(&policy.weights) != before;
+            assert!(stepped.skipped == stepped.again && changed != stepped.again);
+            assert_eq!(
+                stepped.loss_scale,
+                Some(factor / 2f64.powi(tries + i32::from(stepped.again)))
+            );
+            if !stepped.again {
+                return (policy, stepped, tries);
+            }
+        }
+        unreachable!()
+    }
+    let (mut usual, expected, tries) = settled(16.0);
+    assert_eq!(tries, 0);
+    let (scaled, found, tries) = settled(1_073_741_824.0);
+    assert!(tries > 0 && (found.grad_norm / expected.grad_norm - 1.0).abs() < 1e-2);
+    let [usual_weights, scaled_weights] = [&usual, &scaled].map(|policy| flat(&policy.weights));
+    let apart = usual_weights
+        .iter()
+        .zip(&scaled_weights)
+        .map(|(a, b)| (a - b).powi(2))
+        .sum::<f64>()
+        .sqrt();
+    let moved = usual_weights
+        .iter()
+        .zip(flat(&fresh("float16", false).weights))
+        .map(|(a, b)| (a - b).powi(2));
+    assert!(apart < 0.05 * moved.sum::<f64>().sqrt(), "{apart}");
+
+    // What no scale can mend is not asked for again.
+    let mut bad = sequence(1, 2, 6);
+    bad.mask.fill(true);
+    bad.advantages[2] = f32::INFINITY;
+    usual
+        .train_pack(&train_pack(&[bad], policy_loss(Kl::None), 6.0))
+        .unwrap();
+    let stepped = usual.optimizer_step(1e-2).unwrap();
+    assert!(stepped.skipped && !stepped.again && stepped.loss_scale == Some(16.0));
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn gradients_are_those_of_autograd() {
 
 #[test]
 fn gradients_and_sums_do_not_depend_on_what_is_kept() {
-    for dtype in ["float64", "float32", "bfloat16"] {
+    for dtype in ["float64", "float32", "bfloat16", "float16"] {
         let mut policy = fresh(dtype, false);
         let sequences: Vec<_> = (0..5).map(|index| sequence(index, 2, 4 + index as usize)).collect();
         let mut of = |level: Activations| {

@@ -81,6 +81,8 @@ pub enum BenchDtype {
     Auto,
     /// 16 bits, the upper half of float32; where it is trained, with float32 master weights.
     Bfloat16,
+    /// 16 bits, of finer steps and less range; trained like bfloat16, with a scaled loss.
+    Float16,
     /// 32 bits.
     Float32,
 }

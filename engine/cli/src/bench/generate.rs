@@ -144,7 +144,7 @@ pub async fn generate(arguments: &GenerateArguments) -> Result<Report> {
     }
     let mut report = worker.report("generate", &loaded, arguments.shown.date.as_ref());
     let ceilings = CeilingsLine::from(worker.worker.ceilings().await?);
-    let number_bytes = if loaded.dtype == "bfloat16" { 2 } else { 4 };
+    let number_bytes = if loaded.dtype == "float32" { 4 } else { 2 };
     for ((name, asked), times) in ways.iter().zip(&times) {
         let work = asked.generation(loaded.slots, number_bytes).work(&worker.model.sizes);
         let measured = Measured::of(

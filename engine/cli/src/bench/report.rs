@@ -99,7 +99,8 @@ impl From<Ceilings> for CeilingsLine {
 impl CeilingsLine {
     fn product(&self, dtype: &str) -> f64 {
         match dtype {
-            "bfloat16" => self.bfloat16_product_operations_per_s,
+            // Tensor cores are as fast in either.
+            "bfloat16" | "float16" => self.bfloat16_product_operations_per_s,
             _ => self.float32_product_operations_per_s,
         }
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use rlpipe_backends::{TorchLearner, Worker};
 use rlpipe_core::data::{Activations, AdamW, Loss, PackMemory, PolicyLoss, Seed, Sequence};
-use rlpipe_core::services::Learner as _;
+use rlpipe_core::services::{Learner as _, OptimizerReport};
 use rlpipe_stages::learning::{self, Pack};
 use serde_json::json;
 
@@ -63,8 +63,23 @@ impl Step {
         }
     }
 
-    /// Seconds of all packs, and of the optimizer step.
+    /// Seconds of all packs, and of the optimizer step; of the last try where float16 asked for a smaller loss scale.
     async fn once(&self, learner: &TorchLearner) -> Result<[f64; 2]> {
+        loop {
+            let (report, seconds) = self.tried(learner).await?;
+            if report.again {
+                continue;
+            }
+            ensure!(
+                !report.skipped,
+                "the optimizer step was skipped: the gradient's norm is {}",
+                report.grad_norm
+            );
+            return Ok(seconds);
+        }
+    }
+
+    async fn tried(&self, learner: &TorchLearner) -> Result<(OptimizerReport, [f64; 2])> {
         let (trained, packs_s) = timed(async {
             let denominator = self.trained_tokens as f64;
             let sums = learning::train(learner, &self.packs, &self.loss, denominator, self.memory).await?;
@@ -77,12 +92,7 @@ impl Step {
             self.trained_tokens
         );
         let (report, optimizer_s) = timed(async { Ok(learner.optimizer_step(LEARNING_RATE).await?) }).await?;
-        ensure!(
-            !report.skipped,
-            "the optimizer step was skipped: the gradient's norm is {}",
-            report.grad_norm
-        );
-        Ok([packs_s, optimizer_s])
+        Ok((report, [packs_s, optimizer_s]))
     }
 }
 
@@ -115,7 +125,7 @@ pub async fn train(arguments: &TrainArguments) -> Result<Report> {
         tokens: arguments.tokens.into(),
         prompt_tokens: arguments.prompt_tokens.into(),
         packs: step.packs.len() as u64,
-        number_bytes: if loaded.dtype == "bfloat16" { 2 } else { 4 },
+        number_bytes: if loaded.dtype == "float32" { 4 } else { 2 },
     };
     let sizes = &worker.model.sizes;
     let (in_packs, in_step) = (training.packs(sizes), training.optimizer(sizes));

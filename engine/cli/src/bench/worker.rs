@@ -74,6 +74,7 @@ impl BenchWorker {
     pub async fn load(&self, dtype: BenchDtype, engine: Option<EngineSpec>, trainable: bool) -> Result<Loaded> {
         let dtype = match dtype {
             BenchDtype::Bfloat16 => "bfloat16",
+            BenchDtype::Float16 => "float16",
             BenchDtype::Float32 => "float32",
             BenchDtype::Auto if self.is_cpu() => "float32",
             BenchDtype::Auto => "bfloat16",

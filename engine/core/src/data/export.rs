@@ -14,6 +14,8 @@ pub enum ExportDtype {
     Float32,
     /// 16 bits, the upper half of float32.
     Bfloat16,
+    /// 16 bits, of finer steps and less range: what is above 65504 becomes infinite.
+    Float16,
 }
 
 impl ExportDtype {
@@ -23,6 +25,7 @@ impl ExportDtype {
             Self::Source => "source",
             Self::Float32 => "float32",
             Self::Bfloat16 => "bfloat16",
+            Self::Float16 => "float16",
         }
     }
 }

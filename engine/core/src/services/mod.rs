@@ -73,8 +73,12 @@ pub enum Weights {
 pub struct OptimizerReport {
     /// The gradient's 2-norm before clipping.
     pub grad_norm: f64,
-    /// The norm was not finite: nothing was changed.
+    /// The norm was not finite: nothing was changed but the loss scale.
     pub skipped: bool,
+    /// That was because of the loss scale, which is halved: the step's packs may be trained again.
+    pub again: bool,
+    /// What the loss is multiplied by from now on, where the model computes in float16.
+    pub loss_scale: Option<f64>,
 }
 
 /// A file of a checkpoint.

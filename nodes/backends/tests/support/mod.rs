@@ -161,6 +161,8 @@ pub fn computed(command: &Command) -> Event {
         Command::OptimizerStep(step) => Event::OptimizerStepped(v1::OptimizerStepped {
             grad_norm: step.learning_rate * 2.0,
             skipped: true,
+            again: true,
+            loss_scale: Some(512.0),
         }),
         Command::Save(v1::Save { folder }) | Command::Export(v1::Export { folder, .. }) => {
             let name = format!("{}.safetensors", folder.len());

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::learning::{
-    LrSchedule, Optimizer, Schedule, default_chunk, default_max_grad_norm, default_pack, packs, train, unpacked,
+    LrSchedule, Optimizer, Schedule, default_chunk, default_max_grad_norm, default_pack, packs, train_step, unpacked,
 };
 
 /// Learns from examples before the first train step.
@@ -147,10 +147,11 @@ impl WarmUp for SftTrainer {
                 )));
             }
             let packs = packs(sequences, self.max_tokens_per_pack);
-            let sums = train(&*self.learner, &packs, &Loss::CrossEntropy, tokens as f64, self.memory).await?;
-            let loss: f64 = unpacked(&packs, sums).iter().map(|sums| sums.loss).sum();
             let learning_rate = self.lr_schedule.rate(self.peak_lr, batch + 1, total);
-            skipped += f64::from(u8::from(self.learner.optimizer_step(learning_rate).await?.skipped));
+            let (learner, loss, denominator) = (&*self.learner, &Loss::CrossEntropy, tokens as f64);
+            let (sums, report) = train_step(learner, &packs, loss, denominator, self.memory, learning_rate).await?;
+            let loss: f64 = unpacked(&packs, sums).iter().map(|sums| sums.loss).sum();
+            skipped += f64::from(u8::from(report.skipped));
             losses.push(loss / tokens.max(1) as f64);
         }
         context.observer.progress(&context.node, "batches", total, total);

@@ -12,7 +12,7 @@ use rlpipe_core::services::{Context, Learner, Weights};
 use serde_json::{Value, json};
 
 use super::config::OldLogprobs;
-use crate::learning::{LrSchedule, Pack, logprobs, packs, train, unpacked};
+use crate::learning::{LrSchedule, Pack, logprobs, packs, train_step, unpacked};
 
 /// A mean difference of engine's and trainer's log-probs above this is told, and again when it has grown by so much since.
 const PARITY: f64 = 0.01;
@@ -61,6 +61,8 @@ struct Tally {
     skipped: u64,
     /// Optimizer steps without a token to train.
     empty: u64,
+    /// Of float16, after the last.
+    loss_scale: Option<f64>,
     tokens: usize,
 }
 
@@ -159,8 +161,8 @@ impl TrainStep {
         {
             self.told_parity = Some(difference);
             notice(&format!(
-                "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; a wider `dtype` \
-                 brings them together, and `top_p`, `top_k` and `min_p` in training keep them apart"
+                "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; `dtype: float16` \
+                 or `float32` brings them together, and `top_p`, `top_k` and `min_p` in training keep them apart"
             ));
         }
     }
@@ -192,13 +194,14 @@ impl TrainStep {
         }
         let mut share = SequenceSums::default();
         tally.tokens += sequences().map(|sequence| sequence.ids.len()).sum::<usize>();
-        let sums = train(&*self.learner, packs, &self.loss, tokens as f64, self.memory).await?;
+        let (learner, denominator) = (&*self.learner, tokens as f64);
+        let (sums, report) = train_step(learner, packs, &self.loss, denominator, self.memory, learning_rate).await?;
         for sums in unpacked(packs, sums) {
             accumulate(&mut share, &sums);
         }
-        let report = self.learner.optimizer_step(learning_rate).await?;
         tally.skipped += u64::from(report.skipped);
         tally.grad_norms.push(report.grad_norm);
+        tally.loss_scale = report.loss_scale;
         tally
             .losses
             .push((share.loss + self.kl_coefficient() * share.kl) / tokens as f64);
@@ -233,6 +236,9 @@ impl TrainStep {
         metrics.set("optimizer/skipped", tally.skipped as f64);
         metrics.set("optimizer/skipped_total", self.skipped as f64);
         metrics.set("optimizer/empty", tally.empty as f64);
+        if let Some(loss_scale) = tally.loss_scale {
+            metrics.set("optimizer/loss_scale", loss_scale);
+        }
         metrics
     }
 }

@@ -156,10 +156,17 @@ struct Policy {
     weight: f64,
     frozen: f64,
     gradient: f64,
+    /// How often gradients are still too large for their type.
+    too_large: u32,
     calls: Vec<Call>,
 }
 
 impl OneWeight {
+    /// The next optimizer steps find gradients too large for their type.
+    pub fn overflow(&self, times: u32) {
+        self.0.lock().unwrap().too_large = times;
+    }
+
     pub fn weight(&self) -> f64 {
         self.0.lock().unwrap().weight
     }
@@ -282,12 +289,16 @@ impl Learner for OneWeight {
         let mut policy = self.0.lock().unwrap();
         policy.calls.push(Call::Step(learning_rate));
         let gradient = std::mem::take(&mut policy.gradient);
-        if gradient.is_finite() {
+        let again = policy.too_large > 0;
+        policy.too_large = policy.too_large.saturating_sub(1);
+        if gradient.is_finite() && !again {
             policy.weight -= learning_rate * gradient;
         }
         Ok(OptimizerReport {
             grad_norm: gradient.abs(),
-            skipped: !gradient.is_finite(),
+            skipped: again || !gradient.is_finite(),
+            again,
+            loss_scale: Some(f64::from(policy.too_large)),
         })
     }
 

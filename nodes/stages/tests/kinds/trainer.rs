@@ -275,6 +275,27 @@ async fn i23_every_optimizer_step_has_the_rate_of_its_train_step() {
 }
 
 #[tokio::test]
+async fn gradients_too_large_for_their_type_are_computed_again() {
+    let (usual, world) = (World::default(), World::default());
+    let metrics = usual.train(trainer("", &usual).as_mut(), &four_groups(), 1).await;
+    world.learner.overflow(2);
+    let again = world.train(trainer("", &world).as_mut(), &four_groups(), 1).await;
+    assert_eq!(world.learner.weight(), usual.learner.weight());
+    assert_eq!(again, metrics);
+    assert_eq!(again.get("optimizer/skipped"), Some(0.0));
+    assert_eq!(again.get("optimizer/loss_scale"), Some(0.0));
+    let trained = |world: &World| {
+        world
+            .learner
+            .calls()
+            .iter()
+            .filter(|call| matches!(call, Call::Train(..)))
+            .count()
+    };
+    assert_eq!(trained(&world), 3 * trained(&usual));
+}
+
+#[tokio::test]
 async fn skipped_steps_are_counted_over_breaks() {
     let world = World::default();
     let mut before = trainer("optimizer_steps: 2", &world);

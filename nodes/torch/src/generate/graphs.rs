@@ -1,4 +1,4 @@
-//! Generation on a card in bfloat16: a decode step is a captured graph of kernels over a paged cache.
+//! Generation on a card in bfloat16 or float16: a decode step is a captured graph of kernels over a paged cache.
 //!
 //! A block is a few replays of the graph of the smallest bucket that holds its rows, then one copy of ids and log-probs to
 //! pinned memory. The host looks at a block while the next one runs; a sample that ends stops itself on the device, writes

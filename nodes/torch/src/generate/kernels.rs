@@ -102,14 +102,14 @@ impl DecodeKernels {
         let share = config.heads / config.kv_heads;
         let fits = network.device.is_cuda()
             && kernels::suit_the_card()
-            && network.kind == Kind::BFloat16
+            && kernels::KINDS.contains(&network.kind)
             && kernels::HEAD_DIMS.contains(&config.head_dim)
             && config.hidden % 8 == 0
             && config.intermediate % 8 == 0;
         if !fits {
             return Ok(None);
         }
-        let module = kernels::of_heads(config.head_dim, share)?;
+        let module = kernels::of_heads(network.kind, config.head_dim, share)?;
         let queries = share.min(8);
         let groups = config.kv_heads * ((share + 7) / 8);
         let most_blocks = (BUSY_BLOCKS * 2).max(groups as usize) as i64;
@@ -197,7 +197,7 @@ impl DecodeKernels {
         let splits = (BUSY_BLOCKS / blocks).clamp(1, MOST_SPLITS);
         let out = Tensor::empty(
             [rows.size()[0], config.heads * config.head_dim],
-            (Kind::BFloat16, rows.device()),
+            (qkv.kind(), rows.device()),
         );
         let arguments = [
             qkv.into(),

@@ -253,7 +253,12 @@ mod tests {
     #[test]
     fn rows_are_attended_to_as_if_alone() {
         let cpu = |kind| (kind, Device::Cpu);
-        for (kind, bound) in [(Kind::Double, 1e-12), (Kind::Float, 1e-5), (Kind::BFloat16, 2e-2)] {
+        for (kind, bound) in [
+            (Kind::Double, 1e-12),
+            (Kind::Float, 1e-5),
+            (Kind::BFloat16, 2e-2),
+            (Kind::Half, 4e-3),
+        ] {
             for (rows, heads, kv_heads, dim, places) in
                 [(1, 1, 1, 1, 1), (5, 9, 3, 64, 70), (3, 4, 4, 6, 9), (7, 6, 2, 33, 40)]
             {
@@ -300,6 +305,32 @@ mod tests {
         assert!(refused(&rows(3), &at(0).to_kind(Kind::Int)).contains("int64"));
         assert!(refused(&rows(3).transpose(1, 2), &at(0)).contains("do not go together"));
         assert!(refused(&rows(3).to_kind(Kind::Double), &at(0)).contains("of one type"));
+    }
+
+    /// A row with one place is what lies there, in float16 the smallest and what is not finite too.
+    #[test]
+    fn the_only_place_comes_back() {
+        for kind in [Kind::BFloat16, Kind::Half] {
+            let of = |values: &[f64]| Tensor::from_slice(values).to_kind(kind).view([1, 1, 1, -1]);
+            let values = of(&[
+                6e-8,
+                -6e-8,
+                6e-5,
+                6.2e-5,
+                1.0,
+                -0.0,
+                65_504.0,
+                -65_504.0,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+            ]);
+            let keys = values.zeros_like();
+            let at = Tensor::from_slice(&[0i64]);
+            let out = attend_rows(&keys.view([1, 1, -1]), &keys, &values, &at, 1.0).unwrap();
+            assert!(out.equal(&values.view([1, 1, -1])), "{out}");
+            let spoiled = attend_rows(&keys.view([1, 1, -1]), &keys, &(&values * f64::NAN), &at, 1.0).unwrap();
+            assert_eq!(spoiled.isnan().sum(Kind::Int64).int64_value(&[]), 10);
+        }
     }
 
     #[test]

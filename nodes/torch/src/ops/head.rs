@@ -20,7 +20,7 @@ pub struct HeadOutput {
 /// over the vocabulary. `targets` are ids, `[rows]`, int64; `kind` is the compute type.
 pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor, kind: Kind) -> HeadOutput {
     if launch::serves_logits(logits, kind) {
-        return unfailing(launch::head_forward(logits, targets, inverse_temperature));
+        return unfailing(launch::head_forward(logits, targets, inverse_temperature, kind));
     }
     let largest = logits.amax([-1i64], true) * inverse_temperature.unsqueeze(1);
     // 0 times minus infinity is not a number.
@@ -49,7 +49,7 @@ pub fn head_backward(
     kind: Kind,
 ) -> Tensor {
     if launch::serves_logits(logits, kind) {
-        let found = launch::head_backward(logits, targets, inverse_temperature, log_sum, d_logprobs);
+        let found = launch::head_backward(logits, targets, inverse_temperature, log_sum, d_logprobs, kind);
         return unfailing(found);
     }
     let slope = (d_logprobs * inverse_temperature).unsqueeze(1);

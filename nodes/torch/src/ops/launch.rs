@@ -1,10 +1,10 @@
-//! Operations by the hand-written kernels, for bfloat16 on a card. Each function is told that [`serves`] holds of its rows;
+//! Operations by the hand-written kernels, for bfloat16 and float16 on a card. Each function is told that [`serves`] holds of its rows;
 //! what they compute is said at the operation of the same name.
 
 use tch::{Kind, Tensor};
 
 use super::{HeadOutput, Normed};
-use crate::kernels::{self, HEAD_DIMS, of_heads, of_rows};
+use crate::kernels::{self, HEAD_DIMS, KINDS, of_heads, of_rows};
 use crate::native::kernel::{Argument, Function};
 use crate::{Result, fail};
 
@@ -22,12 +22,11 @@ const ROW_THREADS: u32 = 256;
 
 /// Whether kernels take rows of this width: type, device and vectors of 8.
 pub fn serves(rows: &Tensor, width: i64) -> bool {
-    width % 8 == 0 && serves_kind(rows, Kind::BFloat16)
+    width % 8 == 0 && KINDS.contains(&rows.kind()) && serves_memory(rows)
 }
 
-fn serves_kind(rows: &Tensor, kind: Kind) -> bool {
+fn serves_memory(rows: &Tensor) -> bool {
     rows.device().is_cuda()
-        && rows.kind() == kind
         && rows.numel() > 0
         && (rows.data_ptr() as usize).is_multiple_of(16)
         && kernels::suit_the_card()
@@ -38,14 +37,13 @@ pub fn serves_norm(rows: &Tensor, weight: &Tensor) -> bool {
     let width = weight.numel() as i64;
     serves(weight, width)
         && width <= WIDEST_NORM
-        && [Kind::Float, Kind::BFloat16]
-            .iter()
-            .any(|kind| serves_kind(rows, *kind))
+        && [Kind::Float, weight.kind()].contains(&rows.kind())
+        && serves_memory(rows)
 }
 
 /// Of the kernels for the residual stream, and for heads.
-fn norm_function(rows: &Tensor, [of_stream, of_heads]: [&str; 2]) -> Result<Function> {
-    of_rows()?.function(if rows.kind() == Kind::Float {
+fn norm_function(rows: &Tensor, kind: Kind, [of_stream, of_heads]: [&str; 2]) -> Result<Function> {
+    of_rows(kind)?.function(if rows.kind() == Kind::Float {
         of_stream
     } else {
         of_heads
@@ -59,7 +57,7 @@ pub fn serves_heads(rows: &Tensor, head_dim: i64) -> bool {
 
 /// Whether kernels read these logits, of any vocabulary, of a model that computes in `kind`.
 pub fn serves_logits(logits: &Tensor, kind: Kind) -> bool {
-    kind == Kind::BFloat16 && logits.is_contiguous() && serves_kind(logits, Kind::Float)
+    KINDS.contains(&kind) && logits.kind() == Kind::Float && logits.is_contiguous() && serves_memory(logits)
 }
 
 pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -> Result<Normed> {
@@ -89,7 +87,7 @@ pub fn add_norm(x: &Tensor, delta: Option<&Tensor>, weight: &Tensor, eps: f64) -
     ];
     let [columns, height] = norm_block(width);
     let grid = [(rows as u64).div_ceil(u64::from(height)) as u32, 1, 1];
-    let function = norm_function(&x, ["add_norm", "norm_heads"])?;
+    let function = norm_function(&x, weight.kind(), ["add_norm", "norm_heads"])?;
     // SAFETY: both are of norm.cu and take the same.
     unsafe { function.launch(grid, [columns, height, 1], 0, &arguments)? };
     Ok(Normed {
@@ -127,7 +125,7 @@ pub fn norm_backward(
         (width as i32).into(),
     ];
     let shared_bytes = if height > 1 { 4 * width as u32 } else { 0 };
-    let function = norm_function(&x, ["add_norm_backward", "norm_heads_backward"])?;
+    let function = norm_function(&x, weight.kind(), ["add_norm_backward", "norm_heads_backward"])?;
     // SAFETY: both are of norm.cu and take the same.
     unsafe { function.launch([blocks as u32, 1, 1], [columns, height, 1], shared_bytes, &arguments)? };
     let _ = weight_sum.g_add_(&partial.sum_dim_intlist(0, false, None::<Kind>));
@@ -147,7 +145,7 @@ pub fn gate(both: &Tensor) -> Result<Tensor> {
     let arguments = [(&both).into(), (&out).into(), rows.into(), (width as i32).into()];
     // SAFETY: `gate` of gate.cu.
     unsafe {
-        of_rows()?
+        of_rows(both.kind())?
             .function("gate")?
             .launch(blocks(rows * width / 8)?, [THREADS, 1, 1], 0, &arguments)?;
     }
@@ -168,9 +166,12 @@ pub fn gate_backward(d_out: &Tensor, both: &Tensor) -> Result<(Tensor, Tensor)> 
     ];
     // SAFETY: `gate_backward` of gate.cu.
     unsafe {
-        of_rows()?
-            .function("gate_backward")?
-            .launch(blocks(rows * width / 8)?, [THREADS, 1, 1], 0, &arguments)?;
+        of_rows(both.kind())?.function("gate_backward")?.launch(
+            blocks(rows * width / 8)?,
+            [THREADS, 1, 1],
+            0,
+            &arguments,
+        )?;
     }
     Ok((d_both, out))
 }
@@ -193,7 +194,7 @@ pub fn rotate(qkv: &Tensor, [cosine, sine, positions]: [&Tensor; 3], turned: i64
         (turned as i32).into(),
         ((heads * dim) as i32).into(),
     ];
-    let module = of_heads(dim, share)?;
+    let module = of_heads(qkv.kind(), dim, share)?;
     // SAFETY: `rotate` of rotary.cu; positions are rows of the tables.
     unsafe {
         module
@@ -221,7 +222,7 @@ pub fn rotate_backward([d_q, d_k, d_v]: [&Tensor; 3], [cosine, sine, positions]:
         (heads as i32).into(),
         (kv_heads as i32).into(),
     ];
-    let module = of_heads(dim, heads / kv_heads)?;
+    let module = of_heads(d_q.kind(), dim, heads / kv_heads)?;
     // SAFETY: `rotate_backward` of rotary.cu; positions are rows of the tables.
     unsafe {
         module
@@ -231,7 +232,8 @@ pub fn rotate_backward([d_q, d_k, d_v]: [&Tensor; 3], [cosine, sine, positions]:
     Ok(d_qkv)
 }
 
-pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor) -> Result<HeadOutput> {
+/// For a model that computes in `kind`.
+pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Tensor, kind: Kind) -> Result<HeadOutput> {
     let (rows, vocabulary) = logits.size2()?;
     let (targets, inverse_temperature) = (targets.contiguous(), inverse_temperature.contiguous());
     let of_row = || Tensor::empty([rows], (Kind::Float, logits.device()));
@@ -247,7 +249,7 @@ pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Ten
     ];
     // SAFETY: `head_forward` of head.cu; targets are ids of the vocabulary.
     unsafe {
-        of_rows()?
+        of_rows(kind)?
             .function("head_forward")?
             .launch([rows as u32, 1, 1], [ROW_THREADS, 1, 1], 0, &arguments)?;
     }
@@ -258,18 +260,19 @@ pub fn head_forward(logits: &Tensor, targets: &Tensor, inverse_temperature: &Ten
     })
 }
 
-/// In bfloat16.
+/// In `kind`.
 pub fn head_backward(
     logits: &Tensor,
     targets: &Tensor,
     inverse_temperature: &Tensor,
     log_sum: &Tensor,
     d_logprobs: &Tensor,
+    kind: Kind,
 ) -> Result<Tensor> {
     let (rows, vocabulary) = logits.size2()?;
     let [targets, inverse_temperature, log_sum, d_logprobs] =
         [targets, inverse_temperature, log_sum, d_logprobs].map(Tensor::contiguous);
-    let d_logits = Tensor::empty([rows, vocabulary], (Kind::BFloat16, logits.device()));
+    let d_logits = Tensor::empty([rows, vocabulary], (kind, logits.device()));
     let arguments: [Argument; 7] = [
         logits.into(),
         (&targets).into(),
@@ -281,7 +284,7 @@ pub fn head_backward(
     ];
     // SAFETY: `head_backward` of head.cu; targets are ids of the vocabulary.
     unsafe {
-        of_rows()?
+        of_rows(kind)?
             .function("head_backward")?
             .launch([rows as u32, 1, 1], [ROW_THREADS, 1, 1], 0, &arguments)?;
     }

@@ -49,9 +49,10 @@ impl AdamW {
         })
     }
 
-    /// Clips `gradients` to the largest norm and updates `parameters`, in place; returns the norm that they had. Where it is
-    /// not finite, nothing but the gradients changes. The device is waited for once, at the end.
-    pub fn step(&mut self, parameters: &[Tensor], gradients: &[Tensor], learning_rate: f64) -> Result<f64> {
+    /// Divides `gradients` by `scale`, clips them to the largest norm and updates `parameters`, in place; returns the norm that
+    /// they had after the division. Where it is not finite, nothing but the gradients changes. The device is waited for once,
+    /// at the end.
+    pub fn step(&mut self, parameters: &[Tensor], gradients: &[Tensor], learning_rate: f64, scale: f64) -> Result<f64> {
         let v1::AdamW {
             beta1,
             beta2,
@@ -59,10 +60,12 @@ impl AdamW {
             weight_decay,
             max_grad_norm,
         } = self.settings;
-        let norm = operators::total_norm(gradients)?;
+        let norm = operators::total_norm(gradients)? / scale;
         if max_grad_norm > 0.0 {
-            let factor = (norm.reciprocal() * max_grad_norm).clamp_max(1.0);
+            let factor = (norm.reciprocal() * max_grad_norm).clamp_max(1.0) / scale;
             operators::foreach_mul(gradients, &factor.to_kind(gradients[0].kind()))?;
+        } else if scale != 1.0 {
+            operators::foreach_mul(gradients, &norm.full_like(1.0 / scale).to_kind(gradients[0].kind()))?;
         }
         let skip = norm.isfinite().logical_not().to_kind(Kind::Float);
         for decays in [true, false] {
@@ -115,7 +118,7 @@ mod tests {
         let steps = [[0.3, 0.1, 2.0], [-1.0, 0.0, 1e-3], [0.2, -0.4, -5.0]];
         for [first, second, third] in steps {
             let gradients = [Tensor::from_slice2(&[[first, second]]), Tensor::from_slice(&[third])];
-            optimizer.step(&parameters, &gradients, 0.01).unwrap();
+            optimizer.step(&parameters, &gradients, 0.01, 1.0).unwrap();
         }
         let found = [
             parameters[0].double_value(&[0, 0]),
@@ -147,7 +150,7 @@ mod tests {
         let mut optimizer = AdamW::new(SETTINGS, &parameters).unwrap();
         for ([first, second], norm) in [([5.0, -12.0], 13.0), ([0.3, 0.4], 0.5)] {
             let gradients = [Tensor::from_slice2(&[[first]]), Tensor::from_slice(&[second])];
-            assert!((optimizer.step(&parameters, &gradients, 0.01).unwrap() - norm).abs() < 1e-14);
+            assert!((optimizer.step(&parameters, &gradients, 0.01, 1.0).unwrap() - norm).abs() < 1e-14);
         }
         let expected = [
             by_hand(0.5, &[5.0 / 13.0, 0.3], &SETTINGS, 0.01, true),
@@ -155,6 +158,33 @@ mod tests {
         ];
         for (parameter, expected) in parameters.iter().zip(expected) {
             assert!((parameter.view([-1]).double_value(&[0]) - expected).abs() < 1e-14);
+        }
+    }
+
+    #[test]
+    fn scaled_gradients_take_the_same_step() {
+        for max_grad_norm in [0.0, 1.0] {
+            let settings = v1::AdamW {
+                max_grad_norm,
+                ..SETTINGS
+            };
+            let after = [1.0, 65_536.0].map(|scale| {
+                let parameters = [Tensor::from_slice2(&[[0.5f64]]), Tensor::from_slice(&[1.5f64])];
+                let mut optimizer = AdamW::new(settings, &parameters).unwrap();
+                for [first, second] in [[5.0, -12.0], [0.3, 0.4]] {
+                    let gradients = [
+                        Tensor::from_slice2(&[[first * scale]]),
+                        Tensor::from_slice(&[second * scale]),
+                    ];
+                    let norm = optimizer.step(&parameters, &gradients, 0.01, scale).unwrap();
+                    assert!((norm - first.hypot(second)).abs() < 1e-14);
+                }
+                parameters.map(|parameter| parameter.view([-1]).double_value(&[0]))
+            });
+            assert!(
+                (0..2).all(|at| (after[0][at] - after[1][at]).abs() < 1e-14),
+                "{after:?}"
+            );
         }
     }
 
@@ -178,9 +208,9 @@ mod tests {
                     for step in 1..=3 {
                         let bad = list(1.0);
                         let _ = bad[1].shallow_clone().fill_(poison);
-                        assert!(!mixed.0.step(&mixed.1, &bad, 0.01).unwrap().is_finite());
+                        assert!(!mixed.0.step(&mixed.1, &bad, 0.01, 1.0).unwrap().is_finite());
                         for (optimizer, parameters) in [&mut clean, &mut mixed] {
-                            optimizer.step(parameters, &list(f64::from(step)), 0.01).unwrap();
+                            optimizer.step(parameters, &list(f64::from(step)), 0.01, 1.0).unwrap();
                             assert_eq!(optimizer.steps, step as u64);
                         }
                     }

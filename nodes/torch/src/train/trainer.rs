@@ -10,6 +10,7 @@ use super::adamw::AdamW;
 use super::check;
 use super::loss::policy_terms;
 use super::pack::{Selected, chunks, packed};
+use super::scale::LossScale;
 use super::trunk::Trunk;
 use crate::device::{together, wide};
 use crate::model::Network;
@@ -25,22 +26,28 @@ const COLUMNS: usize = 5;
 pub struct Trainer {
     /// The optimizer.
     pub optimizer: AdamW,
+    /// In float16.
+    pub loss_scale: Option<LossScale>,
     gradients: Vec<Tensor>,
     /// Packs since the last step.
     packs: u64,
     /// Whether a pack failed after part of its gradient was added.
     is_broken: bool,
+    /// Whether the losses of all packs since the last step were finite.
+    is_finite: bool,
 }
 
 impl Trainer {
-    /// Fresh moments, counters and gradients for `master` weights.
-    pub fn new(settings: v1::AdamW, master: &[Tensor]) -> Result<Self> {
+    /// Fresh moments, counters and gradients for `master` weights of a model that computes in `kind`.
+    pub fn new(settings: v1::AdamW, master: &[Tensor], kind: Kind) -> Result<Self> {
         let gradients = master.iter().map(|parameter| parameter.detach().zeros_like()).collect();
         Ok(Self {
             optimizer: AdamW::new(settings, master)?,
+            loss_scale: LossScale::of(kind),
             gradients,
             packs: 0,
             is_broken: false,
+            is_finite: true,
         })
     }
 
@@ -49,7 +56,7 @@ impl Trainer {
         self.packs
     }
 
-    /// The summed gradients, one a leaf.
+    /// The summed gradients, one a leaf, times the loss scale.
     pub fn gradients(&self) -> &[Tensor] {
         &self.gradients
     }
@@ -89,6 +96,8 @@ impl Trainer {
         let hidden = trunk.hidden.index_select(0, &selected.rows);
         let mut d_hidden = trunk.hidden.zeros_like();
         let head = network.layout.head();
+        // Gradients are linear in those of the loss: a denominator is a scale.
+        let denominator = command.denominator / self.factor();
         let mut reports = Vec::new();
         for range in chunks(selected.count(), command.logprob_chunk_tokens) {
             let of = |all: &Tensor| all.narrow(0, range.0, range.1);
@@ -97,7 +106,7 @@ impl Trainer {
             let logits = network.logits(weights, &hidden);
             let kind = network.kind;
             let found = ops::head_forward(&logits, &targets, &inverse_temperatures, kind);
-            let (slopes, report) = inputs.slopes(loss, &found, command.denominator, range)?;
+            let (slopes, report) = inputs.slopes(loss, &found, denominator, range)?;
             let log_sum = &found.log_sum;
             let d_logits = ops::head_backward(&logits, &targets, &inverse_temperatures, log_sum, &slopes, kind);
             drop(logits);
@@ -108,10 +117,16 @@ impl Trainer {
         trunk.backward(network, weights, &tokens, &d_hidden, &mut self.gradients);
         let report: Vec<f64> = Vec::try_from(Tensor::cat(&reports, 0).to_kind(Kind::Double).view([-1]))?;
         self.is_broken = false;
+        self.is_finite &= report.iter().all(|value| value.is_finite());
         Ok(sums(pack, &selected, loss, &report))
     }
 
-    /// Clips, updates `master` in place and zeroes the gradients; changes nothing when their norm is not finite.
+    fn factor(&self) -> f64 {
+        self.loss_scale.map_or(1.0, |scale| scale.factor)
+    }
+
+    /// Clips, updates `master` in place and zeroes the gradients; changes nothing but the loss scale when their norm is not
+    /// finite.
     pub fn step(&mut self, master: &[Tensor], learning_rate: f64) -> Result<v1::OptimizerStepped> {
         if !(learning_rate >= 0.0 && learning_rate.is_finite()) {
             fail!("`learning_rate` is {learning_rate}, but at least 0 is needed");
@@ -120,11 +135,22 @@ impl Trainer {
             self.drop_gradients()?;
             fail!("a pack of this step failed, so its gradient is not whole; send all packs of the step again");
         }
-        let grad_norm = self.optimizer.step(master, &self.gradients, learning_rate)?;
+        let grad_norm = self
+            .optimizer
+            .step(master, &self.gradients, learning_rate, self.factor())?;
+        let skipped = !grad_norm.is_finite();
+        let mut again = false;
+        match &mut self.loss_scale {
+            Some(scale) if !skipped => scale.keep(),
+            Some(scale) if self.is_finite => again = scale.lower(),
+            _ => (),
+        }
         self.drop_gradients()?;
         Ok(v1::OptimizerStepped {
             grad_norm,
-            skipped: !grad_norm.is_finite(),
+            skipped,
+            again,
+            loss_scale: self.loss_scale.map(|scale| scale.factor),
         })
     }
 
@@ -133,6 +159,7 @@ impl Trainer {
         operators::foreach_zero(&self.gradients)?;
         self.packs = 0;
         self.is_broken = false;
+        self.is_finite = true;
         Ok(())
     }
 }

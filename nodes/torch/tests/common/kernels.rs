@@ -1,12 +1,12 @@
 //! What tests of kernels share: outputs that are poisoned and guarded, launches, and comparisons.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rlpipe_torch::native::kernel::{Argument, Module};
 use tch::{Device, Kind, Tensor};
 
 pub const CARD: Device = Device::Cuda(0);
-pub const BF16: (Kind, Device) = (Kind::BFloat16, CARD);
 pub const FLOAT: (Kind, Device) = (Kind::Float, CARD);
 pub const INT: (Kind, Device) = (Kind::Int, CARD);
 pub const LONG: (Kind, Device) = (Kind::Int64, CARD);
@@ -14,6 +14,33 @@ pub const LONG: (Kind, Device) = (Kind::Int64, CARD);
 const GUARD: i64 = 64;
 /// What is in an integer output before.
 const POISON: i64 = -77_777;
+
+static IS_FLOAT16: AtomicBool = AtomicBool::new(false);
+
+/// The half type that a part is run in.
+pub fn narrow() -> Kind {
+    match IS_FLOAT16.load(Ordering::Relaxed) {
+        true => Kind::Half,
+        false => Kind::BFloat16,
+    }
+}
+
+/// An error in units of bfloat16, in those of the half type: float16 has three bits more.
+pub fn rounded(bfloat16: f64) -> f64 {
+    match narrow() {
+        Kind::Half => bfloat16 / 8.0,
+        _ => bfloat16,
+    }
+}
+
+/// Runs each part in each half type.
+pub fn run_in_halves(parts: &[(&str, fn())]) {
+    for is_float16 in [false, true] {
+        IS_FLOAT16.store(is_float16, Ordering::Relaxed);
+        println!("{:?}", narrow());
+        run(parts);
+    }
+}
 
 /// Runs each part, and fails with the names of those that did; prints the seed of their random inputs, fresh each time.
 pub fn run(parts: &[(&str, fn())]) {
@@ -98,7 +125,7 @@ pub fn launch(module: &Module, name: &str, grid: [u32; 2], block: [u32; 2], shar
 }
 
 pub fn random(size: &[i64]) -> Tensor {
-    Tensor::randn(size, FLOAT).to_kind(Kind::BFloat16)
+    Tensor::randn(size, FLOAT).to_kind(narrow())
 }
 
 pub fn wide(tensor: &Tensor) -> Tensor {

@@ -93,13 +93,13 @@ pub static RL0906: Code = Code {
     },
 };
 
-/// Bfloat16 on a processor.
+/// A half type on a processor.
 pub static RL0907: Code = Code {
     id: "RL0907",
-    title: "bfloat16 on a processor",
+    title: "a half type on a processor",
     origin: &["rlpipe"],
     explanation: Explanation {
-        meaning: "A model is to compute in bfloat16 on a processor that has no instructions for it.",
+        meaning: "A model is to compute in bfloat16 or float16 on a processor that has no instructions for it.",
         why: "Every product is then emulated: several times slower than float32, and less exact.",
         example: "pools:\n  local: { accelerator: cpu }\nmodels:\n  policy: { path: models/policy, dtype: bfloat16 }\n",
         fix: "Use `dtype: auto`, which takes bfloat16 on CUDA and float32 on a processor.",

@@ -69,7 +69,7 @@ impl Sizes {
         let (hidden, intermediate, vocabulary) = (of(network.hidden), of(network.intermediate), of(network.vocabulary));
         Self {
             width: match dtype {
-                Dtype::Bfloat16 => 2,
+                Dtype::Bfloat16 | Dtype::Float16 => 2,
                 Dtype::Auto if on_card => 2,
                 _ => 4,
             },
@@ -103,7 +103,7 @@ impl Sizes {
         2 * self.layers * self.keys * self.width
     }
 
-    /// Whether packs run by kernels: those for bfloat16 on a card.
+    /// Whether packs run by kernels: those for half types on a card.
     fn has_kernels(&self) -> bool {
         self.on_card() && self.width == 2
     }

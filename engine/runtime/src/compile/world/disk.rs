@@ -55,7 +55,7 @@ pub fn needs(pipeline: &Pipeline, machine: &Machine) -> Option<DiskNeeds> {
     if let Some(export) = &run.hf_export {
         needs.export = match export.dtype {
             ExportDtype::Float32 => trained.parameters * 4,
-            ExportDtype::Bfloat16 => trained.parameters * 2,
+            ExportDtype::Bfloat16 | ExportDtype::Float16 => trained.parameters * 2,
             ExportDtype::Source => weights_of(pipeline, trained.model).unwrap_or(trained.parameters * 4),
         };
         // The last step is always exported; with `total_epochs` nothing more is known yet.

@@ -31,6 +31,8 @@ pub struct Machine {
     pub memory: Option<ByteSize>,
     /// Whether its processor has instructions for bfloat16.
     pub bfloat16: bool,
+    /// Whether it has those for float16.
+    pub float16: bool,
     /// Bytes that this user may still write on the file system of a folder; none where that cannot be found out.
     pub free_disk: fn(&Path) -> Option<u64>,
     /// Whether the worker program is there; if not, the error says so.
@@ -46,7 +48,8 @@ impl Machine {
             card_memory: nvidia_card.then(card::memory).flatten(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
-            bfloat16: has_bfloat16(),
+            bfloat16: has_instructions("avx512_bf16"),
+            float16: has_instructions("avx512_fp16"),
             free_disk,
             worker: crate::cluster::worker_program()
                 .map(drop)
@@ -170,8 +173,8 @@ fn pools(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) 
                 );
             }
         }
-        if config.accelerator == Accelerator::Cpu && !machine.bfloat16 {
-            bfloat16(pipeline, name, diagnostics);
+        if config.accelerator == Accelerator::Cpu {
+            emulated(pipeline, name, machine, diagnostics);
         }
     }
     if let [(first, other, _), (second, pool, _), ..] = computing.as_slice() {
@@ -188,8 +191,8 @@ fn pools(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) 
     }
 }
 
-/// A processor without instructions for it is very slow in bfloat16.
-fn bfloat16(pipeline: &Pipeline, pool: &str, diagnostics: &mut Diagnostics) {
+/// A processor without instructions for it is very slow in a half type.
+fn emulated(pipeline: &Pipeline, pool: &str, machine: &Machine, diagnostics: &mut Diagnostics) {
     for (_, node, contract) in pipeline.live() {
         let (Some(in_pool), Some(model)) = (contract.used(Target::Pool), contract.used(Target::Model)) else {
             continue;
@@ -199,12 +202,17 @@ fn bfloat16(pipeline: &Pipeline, pool: &str, diagnostics: &mut Diagnostics) {
             .get(model)
             .and_then(|model| model.config.as_ref())
             .map(|config| config.dtype);
-        if in_pool == pool && dtype == Some(Dtype::Bfloat16) {
+        let half = match dtype {
+            Some(Dtype::Bfloat16) if !machine.bfloat16 => "bfloat16",
+            Some(Dtype::Float16) if !machine.float16 => "float16",
+            _ => continue,
+        };
+        if in_pool == pool {
             diagnostics.push(
                 Diagnostic::warning(
                     &codes::RL0907,
                     pipeline.range_of(&["models", model, "dtype"]).unwrap_or(node.key_range),
-                    "this processor has no instructions for bfloat16: float32 is faster",
+                    format!("this processor has no instructions for {half}: float32 is faster"),
                 )
                 .label_text("slow here")
                 .note("`dtype: auto` chooses what the device does well"),
@@ -218,11 +226,13 @@ fn in_gib(size: ByteSize) -> String {
     format!("{:.1}GiB", size.0 as f64 / f64::from(1 << 30))
 }
 
-fn has_bfloat16() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("avx512bf16");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
+/// Whether the kernel lists this flag of the processor.
+fn has_instructions(flag: &str) -> bool {
+    let listed = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    listed
+        .lines()
+        .filter(|line| line.starts_with("flags"))
+        .any(|line| line.split_whitespace().any(|word| word == flag))
 }
 
 fn variables(pipeline: &Pipeline, diagnostics: &mut Diagnostics) {

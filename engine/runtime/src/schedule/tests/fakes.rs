@@ -206,6 +206,8 @@ impl Learner for OneWeight {
         Ok(OptimizerReport {
             grad_norm: gradient.abs(),
             skipped: false,
+            again: false,
+            loss_scale: None,
         })
     }
 
