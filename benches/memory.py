@@ -13,7 +13,7 @@ import pathlib
 import sys
 import tempfile
 
-from run import HERE, Work, common_arguments, missing, ours, parsed, run, write_results
+from run import HERE, Work, common_arguments, count, missing, ours, parsed, run, write_results
 
 PACK_TOKENS = 32768  # As the pipeline has it.
 PROMPT_TOKENS = 256  # The same.
@@ -89,7 +89,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     common_arguments(parser)
     parser.add_argument("--gsm8k", required=True, help="folder with GSM8K's train.jsonl and test.jsonl")
-    parser.add_argument("--lengths", type=int, nargs="+", help="new tokens of each response")
+    parser.add_argument("--lengths", type=count, nargs="+", help="new tokens of each response")
     parser.add_argument("--side", nargs="+", choices=SIDES, default=list(SIDES), help="all of them, if left out")
     parser.add_argument("--limit-s", type=float, default=600, help="seconds of one try, start included")
     wanted = parsed(parser, ("gsm8k",))

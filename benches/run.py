@@ -148,6 +148,8 @@ def ours(wanted, work, folder, limit_s=None):
     if is_run:
         command += ["--work-dir", folder]
     found = run(command, environment(wanted, work), limit_s)
+    # They name files of the run, whose folder does not stay.
+    found.pop("notes", None)
     metrics = sorted(pathlib.Path(folder).glob("*/*/metrics.jsonl"))
     if is_run and metrics and "measured" in found:
         rows = [json.loads(line) for line in metrics[-1].read_text().splitlines()]
@@ -204,6 +206,18 @@ def table(results):
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
+def data_of(work):
+    return "--chain-sum" if work == "chain-sum" else "--gsm8k"
+
+
+def count(text):
+    """Of an argument."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def common_arguments(parser):
     """What both programs of this folder are told."""
     parser.add_argument("name", help="results go to benches/results/NAME.json, or to NAME where that ends in .json")
@@ -224,6 +238,8 @@ def parsed(parser, folders):
         setattr(wanted, name, getattr(wanted, name) and os.path.abspath(getattr(wanted, name)))
     if os.sep in wanted.python:
         wanted.python = os.path.abspath(wanted.python)
+    if not os.path.isfile(os.path.join(wanted.model, "config.json")):
+        parser.error(f"{wanted.model} has no config.json; --model is a Hugging Face folder")
     if shutil.which(wanted.python) is None:
         parser.error(f"{wanted.python} is not a program; --python names the Python that has the peers' packages")
     if not os.access(wanted.rlpipe, os.X_OK):
@@ -246,11 +262,11 @@ def main():
     parser.add_argument("--gsm8k", help="folder with GSM8K's train.jsonl and test.jsonl")
     parser.add_argument("--chain-sum", help="folder with chain_sum_train.jsonl and chain_sum_test.jsonl")
     parser.add_argument("--work", nargs="+", help="all of them, if left out")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=3, help="in a round, after one that is not measured")
-    parser.add_argument("--steps", type=int, help="of works that are train steps")
-    parser.add_argument("--peer-steps", type=int, help="of peers, where that differs: medians of steps compare all the same")
-    parser.add_argument("--peer-rounds", type=int, help="with a peer; in later rounds rlpipe is alone")
+    parser.add_argument("--rounds", type=count, default=2)
+    parser.add_argument("--runs", type=count, default=3, help="in a round, after one that is not measured")
+    parser.add_argument("--steps", type=count, help="of works that are train steps")
+    parser.add_argument("--peer-steps", type=count, help="of peers, where that differs: medians of steps compare all the same")
+    parser.add_argument("--peer-rounds", type=count, help="with a peer; in later rounds rlpipe is alone")
     parser.add_argument("--evaluate", action="store_true", help="greedy accuracy before the first step and after the last")
     parser.add_argument("--no-peers", action="store_true", help="rlpipe alone")
     wanted = parsed(parser, ("gsm8k", "chain_sum"))
@@ -259,14 +275,17 @@ def main():
     unknown = [name for name in names if name not in all_works]
     if unknown:
         parser.error(f"there is no work {', '.join(unknown)}; there are {', '.join(all_works)}")
+    idle = [name for name in names if None in all_works[name].needs]
+    if idle and wanted.work:
+        parser.error("; ".join(f"{name} needs {data_of(name)}" for name in idle))
+    for name in idle:
+        print(f"{name}: not run, it needs {data_of(name)}", file=sys.stderr)
+    names = [name for name in names if name not in idle]
     results = {}
 
     for index in range(wanted.rounds):
         for name in names:
             work = all_works[name]
-            if None in work.needs:
-                results[name] = {"rounds": [], "missing": "its data: give --gsm8k or --chain-sum"}
-                continue
             with tempfile.TemporaryDirectory() as folder:
                 mine = ours(wanted, work, folder)
             alone = not work.peer or wanted.no_peers or index >= (wanted.peer_rounds or wanted.rounds)
@@ -285,10 +304,6 @@ def main():
             # What was measured is there, whatever comes next.
             write_results(wanted, {"works": results})
             print(f"round {index + 1}, {name}: rlpipe {one['rlpipe_shown']}, peer {one['peer_shown']}", file=sys.stderr, flush=True)
-    write_results(wanted, {"works": results})
-    for name, result in results.items():
-        if "missing" in result:
-            print(f"{name}: not run, it needs {result['missing']}", file=sys.stderr)
     print(table(results))
     failed = any("failed" in one[side] for result in results.values() for one in result["rounds"] for side in ("rlpipe", "peer"))
     sys.exit(1 if failed else 0)

@@ -27,7 +27,7 @@ def main():
     parser.add_argument("rows")
     parser.add_argument("--rows", dest="count", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     arguments = parser.parse_args()
 
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)

@@ -276,12 +276,9 @@ fn the_run_is_found_wherever_it_is() {
 fn what_cannot_be_measured_is_said_with_what_to_do() {
     let place = Place::new();
     for (arguments, parts) in [
-        (&["generate", "--shared"][..], &["give `--samples` above 1"][..]),
-        (&["generate", "--top-p", "0"], &["`--top-p 0`", "above 0 and at most 1"]),
-        (&["generate", "--model", "absent"], &["`absent`", "No such file"]),
         (
-            &["train", "--tokens", "8"],
-            &["`--prompt-tokens 96` leaves nothing to train", "give fewer"],
+            &["generate", "--model", "absent"][..],
+            &["`absent`", "No such file"][..],
         ),
         (
             &["generate", "--shape", "tiny", "--prompt-tokens", "2048"],
@@ -313,6 +310,8 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
                 "4000000000",
                 "--tokens",
                 "4000000000",
+                "--pack-tokens",
+                "4000000000",
             ],
             &[
                 "16000000000000000000 tokens in all",
@@ -337,15 +336,42 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
                 "with `--slots 4000000000`; with fewer, less is held",
             ],
         ),
-        (
-            &["validate", "absent.yaml"],
-            &["the pipeline has faults", "absent.yaml"],
-        ),
-        (&["step", "absent.yaml"], &["the run failed", "absent.yaml"]),
     ] {
         bench(&place, arguments).expect(1).says(parts);
     }
-    bench(&place, &["generate", "--runs", "0"]).expect(2);
+    for (arguments, parts) in [
+        (&["generate", "--shared"][..], &["give `--samples` above 1"][..]),
+        (&["generate", "--top-p", "0"], &["--top-p", "above 0 and at most 1"]),
+        (&["generate", "--temperature", "NaN"], &["a number of at least 0"]),
+        (&["generate", "--min-p", "1"], &["at least 0 and below 1"]),
+        (&["generate", "--runs", "0"], &["--runs"]),
+        (&["generate", "--threads", "100000"], &["--threads"]),
+        (
+            &["train", "--tokens", "8"],
+            &["`--prompt-tokens 96` leaves nothing to train", "give fewer"],
+        ),
+        (
+            &["train", "--tokens", "128", "--pack-tokens", "127"],
+            &["has no room for a sequence", "give more"],
+        ),
+        (&["generate", "--output", "."], &["is a folder", "name a file"]),
+        (
+            &["generate", "--output", "absent/x.json"],
+            &["in a folder that is not there"],
+        ),
+    ] {
+        bench(&place, arguments).expect(2).says(parts);
+    }
+    // As the verb itself ends; a name may begin with a dash.
+    for (arguments, parts) in [
+        (
+            &["validate", "absent.yaml"][..],
+            &["the pipeline has faults", "absent.yaml"][..],
+        ),
+        (&["step", "--", "-absent.yaml"], &["the run failed", "-absent.yaml"]),
+    ] {
+        bench(&place, arguments).expect(78).says(parts);
+    }
     place.assert_cleared();
     // What was there stays when a folder cannot be written into.
     let file = pipeline();
@@ -355,11 +381,11 @@ fn what_cannot_be_measured_is_said_with_what_to_do() {
         "--runs",
         "1",
         "--output",
-        "/proc/absent/x.json",
+        "/proc/x.json",
     ];
     bench(&place, &nowhere)
         .expect(1)
-        .says(&["cannot write the results to `/proc/absent/x.json`"]);
+        .says(&["cannot write the results to `/proc/x.json`"]);
     let ended = bench(&place, &nowhere[..4]).expect(0);
     assert!(
         ended.output.contains("validate") && ended.output.contains("median"),

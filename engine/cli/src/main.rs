@@ -40,6 +40,29 @@ const MISUSED: u8 = 2;
 /// A pipeline has faults (`EX_CONFIG` of sysexits).
 const FAULTY: u8 = 78;
 
+/// An error that says how the process ends.
+#[derive(Debug)]
+struct ExitError {
+    code: u8,
+    text: String,
+}
+
+impl ExitError {
+    /// Arguments that do not go together.
+    fn misused(text: impl Into<String>) -> anyhow::Error {
+        let (code, text) = (MISUSED, text.into());
+        Self { code, text }.into()
+    }
+}
+
+impl std::fmt::Display for ExitError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for ExitError {}
+
 fn main() -> ExitCode {
     // A full disk must be an error that is reported, not a signal that ends the process.
     // SAFETY: called before any other thread exists, with a valid signal and disposition.
@@ -48,6 +71,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(output::color())
         .without_time()
         .log_internal_errors(false)
         .init();
@@ -76,7 +100,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         output::error(&format!("error: {}\n", text_of(&error)));
-        ExitCode::from(FAILED)
+        ExitCode::from(error.downcast_ref::<ExitError>().map_or(FAILED, |ended| ended.code))
     })
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use rlpipe_core::data::{AdamW, Loss, PackMemory, Sequence, SequenceSums};
-use rlpipe_core::kind::{Choice, LearningRate, NonNegative, OpenFraction, Positive};
+use rlpipe_core::kind::{Choice, Fraction, LearningRate, NonNegative, OpenFraction, Positive};
 use rlpipe_core::services::{Learner, OptimizerReport, ServiceError, Weights};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -45,7 +45,7 @@ pub enum Optimizer {
 #[serde(deny_unknown_fields)]
 pub struct AdamWConfig {
     /// Learning rate at its height.
-    lr: Positive,
+    lr: Fraction,
     /// Decay of the first and second moments.
     #[serde(default = "default_betas")]
     betas: [OpenFraction; 2],
@@ -246,7 +246,7 @@ pub async fn train(
     stream::iter(asked).buffered(ON_THE_WAY).try_collect().await
 }
 
-/// [`train`] and the optimizer step after it; once more with a smaller loss scale where the gradients did not fit into float16.
+/// [`train`] and the optimizer step after it; again with a smaller loss scale while gradients do not fit into float16.
 pub async fn train_step(
     learner: &dyn Learner,
     packs: &[Pack],

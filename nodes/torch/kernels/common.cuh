@@ -1,9 +1,9 @@
 // What the kernels share. All files are compiled as one source by NVRTC, this one first; there are no headers. Compute
 // capability 8.0 or later.
 //
-// `narrow`, the type that the network computes in, is float16 where the macro FLOAT16 is defined, and else bfloat16, which
-// is the upper half of a float. HEAD_DIM and SHARE (query heads per key head) are given as macros. Every pointer is to
-// contiguous rows and aligned to 16 bytes unless the comment above a kernel says otherwise; arithmetic is float32.
+// `narrow`, the type that the network computes in, is float16 where the macro FLOAT16 is defined, and else bfloat16,
+// which is the upper half of a float. HEAD_DIM and SHARE (query heads per key head) are given as macros. Every pointer
+// is to contiguous rows and aligned to 16 bytes unless the comment above a kernel says otherwise; arithmetic is float32.
 
 typedef unsigned short narrow;
 typedef unsigned long long u64;

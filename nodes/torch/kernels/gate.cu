@@ -20,8 +20,8 @@ extern "C" __global__ void gate(const narrow* both, narrow* out, long long rows,
 }
 
 // d_both [rows, 2 * width], which may be both, from d_out [rows, width]; out, unless null, is computed again.
-extern "C" __global__ void gate_backward(const narrow* d_out, const narrow* both, narrow* d_both, narrow* out, long long rows,
-                                         int width) {
+extern "C" __global__ void gate_backward(const narrow* d_out, const narrow* both, narrow* d_both, narrow* out,
+                                         long long rows, int width) {
   settle();
   const unsigned at = blockIdx.x * blockDim.x + threadIdx.x, pieces = width / 8;
   const unsigned row = at / pieces, piece = at % pieces;

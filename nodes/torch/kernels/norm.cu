@@ -9,8 +9,8 @@ constexpr int NORM_VECTORS = 4;
 // sum = x + delta, out = sum / rms(sum) * weight, scale[row] = 1 / rms(sum). delta, sum and scale may be null; without
 // delta sum is a copy of x. sum may be x. Grid: ceil(rows / blockDim.y).
 template <typename Row>
-__device__ __forceinline__ void add_norm_of(const Row* x, const narrow* delta, const narrow* weight, Row* sum, narrow* out,
-                                            float* scale, long long rows, int width, float eps) {
+__device__ __forceinline__ void add_norm_of(const Row* x, const narrow* delta, const narrow* weight, Row* sum,
+                                            narrow* out, float* scale, long long rows, int width, float eps) {
   const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
   if (row >= rows) return;
   const size_t base = (size_t)row * width;
@@ -63,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(512)
 
 // Of queries and keys, which are added to nothing: takes what add_norm takes, and does not look at delta and sum.
 extern "C" __global__ void __launch_bounds__(512)
-    norm_heads(const narrow* x, const narrow* delta, const narrow* weight, narrow* sum, narrow* out, float* scale, long long rows,
-               int width, float eps) {
+    norm_heads(const narrow* x, const narrow* delta, const narrow* weight, narrow* sum, narrow* out, float* scale,
+               long long rows, int width, float eps) {
   settle();
   add_norm_of(x, nullptr, weight, (narrow*)nullptr, out, scale, rows, width, eps);
 }

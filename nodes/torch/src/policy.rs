@@ -107,6 +107,17 @@ impl Policy {
         self.master.as_deref().unwrap_or(&self.weights)
     }
 
+    /// Refuses weights that training has made infinite or no numbers: nothing could go on from them.
+    pub fn ensure_finite(&self) -> Result<()> {
+        if self.trainer.is_some() && !operators::total_norm(self.master())?.f_double_value(&[])?.is_finite() {
+            fail!(
+                "the weights are not finite: they have diverged, and are not written; lower the learning rate and go on \
+                 from an earlier checkpoint"
+            );
+        }
+        Ok(())
+    }
+
     /// Casts the master weights into the compute weights.
     pub fn refresh(&mut self) -> Result<()> {
         match &self.master {
@@ -202,10 +213,15 @@ impl Policy {
     /// Writes `model.safetensors` with Hugging Face names, in `dtype`; `source` is the type that each parameter came in.
     /// What was written is read back and held against the model that was loaded.
     pub fn export(&self, folder: &Path, dtype: &str) -> Result<Written> {
+        self.ensure_finite()?;
         let kinds = match dtype {
             "source" => self.source_kinds.clone(),
             dtype => vec![kind_of(dtype)?; self.source_kinds.len()],
         };
+        let largest = |leaf: &Tensor| leaf.abs().max().double_value(&[]);
+        if kinds.contains(&Kind::Half) && self.master().iter().map(largest).any(|largest| largest > 65_504.0) {
+            fail!("a weight is above 65504, where float16 ends; export in `float32` or `bfloat16`");
+        }
         let (network, name) = (&self.network, "model.safetensors");
         let written = weights::write(folder, name, &network.layout, self.master(), &kinds)?;
         let faults = rlpipe_model::check_export(&self.source, &network.config, &folder.join(name));

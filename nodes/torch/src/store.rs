@@ -113,6 +113,7 @@ fn describe(name: &str, policy: &Policy) -> Result<Entry> {
     if policy.is_generating() {
         fail!("model `{name}` is generating; save between steps");
     }
+    policy.ensure_finite()?;
     let training = policy.trainer.as_ref().map(|trainer| {
         let v1::AdamW {
             beta1,

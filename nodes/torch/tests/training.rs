@@ -220,7 +220,7 @@ fn sums_are_those_of_the_tokens() {
             let now = f64::from(current.values[at]);
             let old = sequence.old_logprobs.get(at).map_or(now, |old| f64::from(*old));
             let reference = f64::from(sequence.reference_logprobs[at]);
-            let apart = (old - f64::from(sequence.rollout_logprobs[at])).abs();
+            let apart = (now - f64::from(sequence.rollout_logprobs[at])).abs();
             tokens += 1;
             ratio += (now - old).exp();
             kl += 0.5 * (now - reference).powi(2);

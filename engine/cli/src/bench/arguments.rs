@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
+use rlpipe_core::kind::{Fraction, NonNegative, OpenFraction};
 
+use crate::ExitError;
 use crate::arguments::PipelineArguments;
 
 use super::model::Shape;
@@ -42,6 +44,23 @@ pub struct ShownArguments {
     pub date: Option<String>,
 }
 
+impl ShownArguments {
+    /// Before anything is measured: whether there is a place for the results.
+    pub fn ensure_writable(&self) -> anyhow::Result<()> {
+        let Some(path) = &self.output else { return Ok(()) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let wrong = match folder {
+            _ if path.is_dir() => "is a folder",
+            Some(folder) if !folder.is_dir() => "is in a folder that is not there",
+            _ => return Ok(()),
+        };
+        Err(ExitError::misused(format!(
+            "`--output {}` {wrong}; name a file in a folder that is there",
+            path.display()
+        )))
+    }
+}
+
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchFormat {
@@ -67,7 +86,7 @@ pub struct WorkerArguments {
     #[arg(long, value_enum, default_value_t = BenchDevice::Auto)]
     pub accelerator: BenchDevice,
     /// Threads of the worker; left out, as many as there are cores.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
     /// Runs that are measured, after one that is not.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
@@ -98,6 +117,24 @@ pub enum BenchDevice {
     Cuda,
 }
 
+/// A number that a pipeline would take, too.
+fn number<T>(text: &str, within: fn(f64) -> Option<T>, expected: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| within(*value).is_some());
+    value.ok_or_else(|| format!("{expected} is needed"))
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    number(text, NonNegative::new, NonNegative::EXPECTED)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, Fraction::new, Fraction::EXPECTED)
+}
+
+fn open_share(text: &str) -> Result<f64, String> {
+    number(text, OpenFraction::new, OpenFraction::EXPECTED)
+}
+
 /// Arguments of `bench generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArguments {
@@ -123,19 +160,19 @@ pub struct GenerateArguments {
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
     /// Of the card's memory, for everything that the worker holds.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share)]
     pub memory_fraction: f64,
     /// Sampling temperature; 0 takes the likeliest token.
-    #[arg(long, value_name = "T", default_value_t = 1.0)]
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = temperature)]
     pub temperature: f64,
     /// Draw from the likeliest tokens that have this probability together; 1 is all.
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = share)]
     pub top_p: f64,
     /// Draw from so many likeliest tokens; 0 is all.
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub top_k: u32,
     /// Draw from tokens with at least this share of the likeliest one's probability; 0 is all.
-    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = open_share)]
     pub min_p: f64,
     #[command(flatten)]
     pub shown: ShownArguments,

@@ -10,20 +10,35 @@ use tokio::process::Command;
 
 use crate::arguments::PipelineArguments;
 use crate::run::Interrupts;
+use crate::{ExitError, FAILED};
 
 /// For a run to stop at once; then it is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is left of a child.
-pub struct Ended {
+pub struct Child {
     pub process: u32,
     pub exit: Exit,
     /// Its standard error.
     pub said: String,
 }
 
+impl Child {
+    /// Whether it ended well; if not, this program ends as it did.
+    pub fn ensure_well(&self, else_said: &str) -> Result<()> {
+        match self.exit.code {
+            Some(0) => Ok(()),
+            code => Err(ExitError {
+                code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED),
+                text: format!("{else_said}:\n{}", self.said.trim_end()),
+            }
+            .into()),
+        }
+    }
+}
+
 /// Waits for its end; none where this program is interrupted, which ends it.
-pub async fn ended(command: Command, interrupts: &mut Interrupts) -> Result<Option<Ended>> {
+pub async fn ended(command: Command, interrupts: &mut Interrupts) -> Result<Option<Child>> {
     let started = Spawner::new()?.spawn(command).await;
     let mut process = started.context("cannot start this program again")?;
     let (_, _, errors) = process.pipes();
@@ -49,18 +64,20 @@ pub async fn ended(command: Command, interrupts: &mut Interrupts) -> Result<Opti
         }
     };
     let said = reading.await?.context("cannot read what this program says")?;
-    Ok(Some(Ended {
+    Ok(Some(Child {
         process: process.id(),
         exit,
         said: String::from_utf8_lossy(&said).into_owned(),
     }))
 }
 
-/// A verb of this program for a pipeline.
-pub fn command(verb: &str, pipeline: &PipelineArguments) -> Result<Command> {
+/// A verb of this program, with more options, for a pipeline.
+pub fn command(verb: &str, more: &[&str], pipeline: &PipelineArguments) -> Result<Command> {
     let program = std::env::current_exe().context("this program's own path cannot be found out")?;
     let mut command = Command::new(program);
-    command.arg(verb).args(&pipeline.files).args(options(pipeline));
+    command.arg(verb).args(more).args(options(pipeline));
+    // A file's name may begin with a dash.
+    command.arg("--").args(&pipeline.files);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     Ok(command)
 }

@@ -11,6 +11,7 @@ use super::arguments::GenerateArguments;
 use super::report::{CeilingsLine, Measured, Report};
 use super::roofline::Generation;
 use super::worker::{BenchWorker, MODEL, ensure_held, random_ids, timed};
+use crate::ExitError;
 
 /// What is asked for in each run.
 #[derive(Debug, Clone, Copy)]
@@ -77,22 +78,10 @@ impl Asked {
 
 /// Measures.
 pub async fn generate(arguments: &GenerateArguments) -> Result<Report> {
-    ensure!(
-        !arguments.shared || arguments.samples > 1,
-        "`--shared` compares samples of one prompt with prompts of their own: give `--samples` above 1, such as 8"
-    );
-    for (name, value, least, most) in [
-        ("--temperature", arguments.temperature, 0.0, f64::MAX),
-        ("--min-p", arguments.min_p, 0.0, 1.0),
-        ("--top-p", arguments.top_p, f64::MIN_POSITIVE, 1.0),
-        ("--memory-fraction", arguments.memory_fraction, f64::MIN_POSITIVE, 1.0),
-    ] {
-        ensure!(
-            (least..=most).contains(&value),
-            "`{name} {value}` is out of bounds; give a number {}{}",
-            if least > 0.0 { "above 0" } else { "of 0 or more" },
-            if most > 1.0 { "" } else { " and at most 1" }
-        );
+    if arguments.shared && arguments.samples < 2 {
+        return Err(ExitError::misused(
+            "`--shared` compares samples of one prompt with prompts of their own: give `--samples` above 1, such as 8",
+        ));
     }
     let worker = BenchWorker::start(&arguments.worker).await?;
     let (prompts, new_tokens) = if worker.is_cpu() { (8, 32) } else { (512, 256) };

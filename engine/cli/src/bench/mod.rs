@@ -26,6 +26,13 @@ use crate::run::Interrupts;
 
 /// Measures, and shows what came of it.
 pub fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
+    let shown = match &arguments.what {
+        Bench::Generate(arguments) => &arguments.shown,
+        Bench::Train(arguments) => &arguments.shown,
+        Bench::Step(arguments) => &arguments.shown,
+        Bench::Validate(arguments) => &arguments.shown,
+    };
+    shown.ensure_writable()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -34,12 +41,6 @@ pub fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
     runtime.shutdown_background();
     let Some(report) = result? else {
         return Ok(ExitCode::from(INTERRUPTED));
-    };
-    let shown = match &arguments.what {
-        Bench::Generate(arguments) => &arguments.shown,
-        Bench::Train(arguments) => &arguments.shown,
-        Bench::Step(arguments) => &arguments.shown,
-        Bench::Validate(arguments) => &arguments.shown,
     };
     report.show(shown)?;
     Ok(ExitCode::SUCCESS)

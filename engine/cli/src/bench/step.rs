@@ -37,15 +37,13 @@ pub async fn step(arguments: &StepArguments, interrupts: &mut Interrupts) -> Res
             ..arguments.pipeline.clone()
         },
     };
-    let mut command = child::command("run", &pipeline)?;
     let steps = arguments.steps.to_string();
-    command
-        .args(["--progress", "lines", "--steps", &steps])
-        .stdout(Stdio::null());
+    let mut command = child::command("run", &["--progress", "lines", "--steps", &steps], &pipeline)?;
+    command.stdout(Stdio::null());
     let Some(ended) = child::ended(command, interrupts).await? else {
         return Ok(None);
     };
-    ensure!(ended.exit.code == Some(0), "the run failed:\n{}", ended.said.trim_end());
+    ended.ensure_well("the run failed")?;
     let folder = run_folder(&pipeline, ended.process)?;
     let rows = MetricsFile::read(&folder.join("metrics.jsonl"))?;
     let mut report = of_rows(&rows, arguments)?;

@@ -11,6 +11,7 @@ use super::arguments::{BenchActivations, TrainArguments};
 use super::report::{CeilingsLine, Measured, Report};
 use super::roofline::Training;
 use super::worker::{BenchWorker, MODEL, ensure_held, random_ids, timed};
+use crate::ExitError;
 
 /// What a trainer has where nothing is said.
 const OPTIMIZER: AdamW = AdamW {
@@ -98,12 +99,18 @@ impl Step {
 
 /// Measures.
 pub async fn train(arguments: &TrainArguments) -> Result<Report> {
-    ensure!(
-        arguments.prompt_tokens < arguments.tokens,
-        "`--prompt-tokens {}` leaves nothing to train of `--tokens {}`; give fewer",
-        arguments.prompt_tokens,
-        arguments.tokens
-    );
+    if arguments.prompt_tokens >= arguments.tokens {
+        return Err(ExitError::misused(format!(
+            "`--prompt-tokens {}` leaves nothing to train of `--tokens {}`; give fewer",
+            arguments.prompt_tokens, arguments.tokens
+        )));
+    }
+    if arguments.pack_tokens < arguments.tokens {
+        return Err(ExitError::misused(format!(
+            "`--pack-tokens {}` has no room for a sequence of `--tokens {}`; give more",
+            arguments.pack_tokens, arguments.tokens
+        )));
+    }
     let worker = BenchWorker::start(&arguments.worker).await?;
     let sequences = arguments.sequences.unwrap_or(if worker.is_cpu() { 8 } else { 512 });
     let tokens = u128::from(sequences) * u128::from(arguments.tokens);

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::json;
 
 use super::arguments::ValidateArguments;
@@ -15,17 +15,13 @@ use crate::run::Interrupts;
 pub async fn validate(arguments: &ValidateArguments, interrupts: &mut Interrupts) -> Result<Option<Report>> {
     let mut seconds = Vec::new();
     for _ in 0..=arguments.runs {
-        let mut command = child::command("validate", &arguments.pipeline)?;
-        command.args(["--format", "concise"]).stdout(Stdio::null());
+        let mut command = child::command("validate", &["--format", "concise"], &arguments.pipeline)?;
+        command.stdout(Stdio::null());
         let (ended, elapsed_s) = timed(child::ended(command, interrupts)).await?;
         let Some(ended) = ended else {
             return Ok(None);
         };
-        ensure!(
-            ended.exit.code == Some(0),
-            "the pipeline has faults, so this would measure something else:\n{}",
-            ended.said.trim_end()
-        );
+        ended.ensure_well("the pipeline has faults, so this would measure something else")?;
         seconds.push(elapsed_s);
     }
     let measured = Measured::time("validate", &seconds[1..]).map(|measured| Measured {

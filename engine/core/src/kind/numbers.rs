@@ -15,6 +15,9 @@ macro_rules! bounded {
         pub struct $name(f64);
 
         impl $name {
+            /// What is needed, in words.
+            pub const EXPECTED: &str = $expected;
+
             /// The number, if it is within bounds.
             pub fn new(value: f64) -> Option<Self> {
                 let within: fn(f64) -> bool = $within;

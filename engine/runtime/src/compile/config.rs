@@ -210,8 +210,8 @@ pub enum Dtype {
     Auto,
     /// 16 bits, the upper half of float32.
     Bfloat16,
-    /// 16 bits, of units an eighth as large as bfloat16's, up to 65504: log-probs of engine and trainer are an eighth as far
-    /// apart. The loss is scaled, so that its gradients are not too small.
+    /// 16 bits, of units an eighth as large as bfloat16's, up to 65504: log-probs of engine and trainer are an eighth
+    /// as far apart. The loss is scaled, so that its gradients are not too small.
     Float16,
     /// 32 bits.
     Float32,

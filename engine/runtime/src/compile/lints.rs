@@ -86,6 +86,8 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
             top_p,
             top_k,
             min_p,
+            min_new_tokens,
+            max_new_tokens,
             ..
         }) = node.contract.as_ref().map(|contract| &contract.role)
         else {
@@ -107,26 +109,29 @@ fn sampling(pipeline: &Pipeline, index: usize, trainer: &Node, diagnostics: &mut
             );
             continue;
         }
+        // RL0402 speaks of one above the most.
+        let holds_stops_back = (1..=*max_new_tokens).contains(min_new_tokens);
         let cuts = [
-            ("top_p", *top_p < 1.0, "1.0"),
-            ("top_k", *top_k > 0, "0"),
-            ("min_p", *min_p > 0.0, "0.0"),
+            ("top_p", *top_p < 1.0, "1.0", "cuts unlikely tokens off"),
+            ("top_k", *top_k > 0, "0", "cuts unlikely tokens off"),
+            ("min_p", *min_p > 0.0, "0.0", "cuts unlikely tokens off"),
+            ("min_new_tokens", holds_stops_back, "0", "cuts stop tokens off"),
         ];
-        let used: Vec<_> = cuts.into_iter().filter(|(_, is_used, _)| *is_used).collect();
+        let used: Vec<_> = cuts.into_iter().filter(|(_, is_used, ..)| *is_used).collect();
         let place = |key| node.range_of(&["sampling", key]);
-        if let [(first, _, all), others @ ..] = used.as_slice() {
+        if let [(first, _, all, what), others @ ..] = used.as_slice() {
             let mut diagnostic = Diagnostic::warning(
                 &codes::RL0902,
                 place(first),
                 "training on a cut distribution: the engine's log-probs are not the trainer's",
             )
-            .label_text("cuts unlikely tokens off")
+            .label_text(*what)
             .note(
-                "the trainer knows of the temperature, not of `top_p`, `top_k` and `min_p`; `parity/*` will show the \
-                 difference",
+                "the trainer knows of the temperature, not of `top_p`, `top_k`, `min_p` and `min_new_tokens`; `parity/*` \
+                 will show the difference",
             );
-            for (key, ..) in others {
-                diagnostic = diagnostic.label(place(key), "cuts off, too");
+            for (key, _, _, what) in others {
+                diagnostic = diagnostic.label(place(key), *what);
             }
             if others.is_empty() {
                 diagnostic = diagnostic.fix("draw from all tokens", place(first), *all);

@@ -8,9 +8,25 @@ use rlpipe_core::data::ExportDtype;
 
 use super::errors::{Named, RunError};
 
-/// Replaces a file: written beside, synced, renamed, and the folder synced. On an error the old file stands.
+/// Replaces a file: written beside, synced, renamed, and the folder synced. On an error the old file stands. Behind a
+/// link the file that it names is replaced; what is no file, a device or a pipe, is written to as it is.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    write_atomic_with(path, Some(bytes.len() as u64), |file| file.write_all(bytes))
+    // `/dev/stdout` names the file that output goes to, which already has some.
+    let is_open = path.starts_with("/dev") || path.starts_with("/proc");
+    let named = || fs::read_link(path).map(|to| parent(path).join(to));
+    let there = fs::canonicalize(path).or_else(|_| named());
+    let path = match &there {
+        Ok(there) if !is_open => there,
+        _ => path,
+    };
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() && (is_open || !found.is_file()) => fs::OpenOptions::new()
+            .append(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(bytes))
+            .named("write to", path),
+        _ => write_atomic_with(path, Some(bytes.len() as u64), |file| file.write_all(bytes)),
+    }
 }
 
 /// The same for content that is made as it is written; `wanted` bytes, if that is known.
@@ -191,6 +207,32 @@ mod tests {
         );
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(folder.path()).unwrap(), ["plan.json"]);
+    }
+
+    #[test]
+    fn links_and_pipes_stay_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.path().join(name));
+        fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_atomic(&link, b"after").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "after");
+        assert_eq!(fs::read_link(&link).unwrap(), file);
+        fs::remove_file(&file).unwrap();
+        write_atomic(&link, b"anew").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "anew");
+        assert_eq!(fs::read_link(&link).unwrap(), file);
+
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        write_atomic(&pipe, b"through").unwrap();
+        assert_eq!(reader.join().unwrap(), "through");
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
+        assert_eq!(names(folder.path()).unwrap().len(), 3);
     }
 
     /// A model folder with weights and texts that are not weights.

@@ -56,6 +56,8 @@ pub fn sequence(group: &Group, rollout: &Rollout) -> Sequence {
 #[derive(Default)]
 struct Tally {
     sums: SequenceSums,
+    /// Of the first optimizer step, which tells how far engine and trainer are apart.
+    parity: SequenceSums,
     losses: Vec<f64>,
     grad_norms: Vec<f64>,
     skipped: u64,
@@ -150,8 +152,12 @@ impl TrainStep {
             ));
         }
         if let Some(skipped) = metrics.get("optimizer/skipped").filter(|skipped| *skipped > 0.0) {
+            let by_type = match metrics.get("optimizer/loss_scale") {
+                Some(_) => "; float16 ends at 65504, `dtype: bfloat16` does not",
+                None => "",
+            };
             notice(&format!(
-                "{skipped} optimizer steps skipped, their gradients were not finite"
+                "{skipped} optimizer steps skipped, their gradients were not finite{by_type}"
             ));
         }
         let least = self.told_parity.map_or(PARITY, |told| told * PARITY_GROWTH);
@@ -162,7 +168,8 @@ impl TrainStep {
             self.told_parity = Some(difference);
             notice(&format!(
                 "log-probs of engine and trainer differ by {difference:.4} in the mean, more than {PARITY}; `dtype: float16` \
-                 or `float32` brings them together, and `top_p`, `top_k` and `min_p` in training keep them apart"
+                 or `float32` brings them together, and `top_p`, `top_k`, `min_p` and `min_new_tokens` in training keep \
+                 them apart"
             ));
         }
     }
@@ -206,6 +213,10 @@ impl TrainStep {
             .losses
             .push((share.loss + self.kl_coefficient() * share.kl) / tokens as f64);
         accumulate(&mut tally.sums, &share);
+        // Later shares are trained by weights that the engine did not speak for.
+        if tally.losses.len() == 1 {
+            tally.parity = share;
+        }
         Ok(())
     }
 
@@ -222,8 +233,9 @@ impl TrainStep {
         metrics.set("loss", mean(&tally.losses));
         metrics.set("grad_norm", mean(&tally.grad_norms));
         metrics.set("lr", learning_rate);
-        metrics.set("parity/logprob_abs_diff_mean", per_token(tally.sums.logprob_abs_diff));
-        metrics.set("parity/logprob_abs_diff_max", tally.sums.logprob_abs_diff_max);
+        let compared = f64::from(tally.parity.tokens.max(1));
+        metrics.set("parity/logprob_abs_diff_mean", tally.parity.logprob_abs_diff / compared);
+        metrics.set("parity/logprob_abs_diff_max", tally.parity.logprob_abs_diff_max);
         metrics.set("policy/ratio_mean", per_token(tally.sums.ratio));
         metrics.set("policy/clipped_low", per_token(tally.sums.clipped_low));
         metrics.set("policy/clipped_high", per_token(tally.sums.clipped_high));

@@ -224,7 +224,7 @@ fn learn(sequence: &Sequence, loss: &Loss, weight: f64) -> (SequenceSums, f64) {
         gradient -= advantage * ratio * slope;
         sums.clipped_low += f64::from(u8::from(ratio < 1.0 - policy.clip_low));
         sums.clipped_high += f64::from(u8::from(ratio > 1.0 + policy.clip_high));
-        let difference = (old - f64::from(sequence.rollout_logprobs[index])).abs();
+        let difference = (now - f64::from(sequence.rollout_logprobs[index])).abs();
         sums.logprob_abs_diff += difference;
         sums.logprob_abs_diff_max = sums.logprob_abs_diff_max.max(difference);
         if let Some((_, coefficient)) = policy.kl {

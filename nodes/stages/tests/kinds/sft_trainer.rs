@@ -197,3 +197,15 @@ async fn i7_examples_without_a_token_to_learn_are_an_error() {
         .unwrap_err();
     assert!(error.0.contains("nothing can be learnt from 2 examples"), "{}", error.0);
 }
+
+#[tokio::test]
+async fn gradients_too_large_for_their_type_are_computed_again() {
+    let (usual, other) = (world(5), world(5));
+    other.learner.overflow(2);
+    assert_eq!(
+        learn("examples_per_step: 2", &other).await,
+        learn("examples_per_step: 2", &usual).await
+    );
+    assert_eq!(other.learner.weight(), usual.learner.weight());
+    assert_eq!(batches(&other).len(), batches(&usual).len() + 2);
+}

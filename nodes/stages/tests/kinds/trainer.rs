@@ -138,7 +138,7 @@ async fn old_ones_of_the_rollout_are_the_engines() {
         rollout.logprobs.fill(-0.01 * index as f32);
     }
     for settings in ["old_logprobs: rollout", "old_logprobs: rollout\noptimizer_steps: 4"] {
-        let (world, _) = step(settings, &batch).await;
+        let (world, metrics) = step(settings, &batch).await;
         assert!(
             !world
                 .learner
@@ -153,6 +153,17 @@ async fn old_ones_of_the_rollout_are_the_engines() {
                 .all(|sequence| sequence.old_logprobs == sequence.rollout_logprobs)
         );
         assert_eq!(sequences[6].old_logprobs, [-0.07; 3]);
+        // How far apart engine and trainer are is told of what the engine's weights were trained by: the first share.
+        let first = if settings.contains("optimizer_steps") { 1 } else { 4 };
+        let rollouts = batch.groups[..first].iter().flat_map(|group| &group.rollouts);
+        let rollouts = rollouts.filter(|rollout| rollout.advantage.is_some());
+        let pairs = rollouts.flat_map(|rollout| rollout.response_ids.iter().zip(&rollout.logprobs));
+        let apart: Vec<f64> = pairs
+            .map(|(id, engine)| f64::from(base_logprob(*id) - engine).abs())
+            .collect();
+        let mean = apart.iter().sum::<f64>() / apart.len() as f64;
+        let told = metrics.get("parity/logprob_abs_diff_mean").unwrap();
+        assert!((told - mean).abs() < 1e-6, "{settings}: {told} is not {mean}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Slots and admission: which samples run, and what becomes of their tokens.
 //!
-//! A `Decoder` computes. On a CPU, and in types that have no kernels, that is `plain`; on a card in bfloat16 or float16 `graphs`, which
-//! has one block of tokens in flight while the host looks at the one before.
+//! A `Decoder` computes. On a CPU, and in types that have no kernels, that is `plain`; on a card in bfloat16 or float16
+//! `graphs`, which has one block of tokens in flight while the host looks at the one before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -203,9 +203,9 @@ impl Engine {
                 let Ok(id) = u32::try_from(id) else { break };
                 if !logprob.is_finite() {
                     fail!(
-                        "the model's logits after {} tokens are not finite; the weights have diverged, or with `float16` \
-                         its numbers are above 65504: lower the learning rate, resume from an earlier checkpoint, or take \
-                         `dtype: bfloat16`",
+                        "the model's logits after {} tokens are not finite: its weights have diverged, so lower the learning \
+                         rate and go on from an earlier checkpoint; or they are no numbers in its folder; or, with `dtype: \
+                         float16`, a number is above 65504, so take bfloat16",
                         request.prompt.len() + request.samples[ticket.sample].ids.len()
                     );
                 }

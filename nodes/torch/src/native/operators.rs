@@ -218,7 +218,7 @@ pub fn foreach_zero(tensors: &[Tensor]) -> Result<()> {
 
 /// Attention of one token a row, on the CPU: `q` is `[rows, heads, head size]`, `keys` and `values` are
 /// `[rows, key heads, places, head size]`, and a row attends to its places up to `positions[row]` (int64 `[rows]`), its own.
-/// Float32, float64, or bfloat16 added up in float32; all dense. Returns what `q` is like. A row's bits depend on its own
+/// Float32, float64, or half types added up in float32; all dense. Returns what `q` is like. A row's bits depend on its own
 /// queries, keys and values alone.
 pub fn attend_rows(q: &Tensor, keys: &Tensor, values: &Tensor, positions: &Tensor, scale: f64) -> Result<Tensor> {
     let mut out = ptr::null_mut();

@@ -1,5 +1,5 @@
-//! Operations by the hand-written kernels, for bfloat16 and float16 on a card. Each function is told that [`serves`] holds of its rows;
-//! what they compute is said at the operation of the same name.
+//! Operations by the hand-written kernels, for bfloat16 and float16 on a card. Each function is told that [`serves`]
+//! holds of its rows; what they compute is said at the operation of the same name.
 
 use tch::{Kind, Tensor};
 

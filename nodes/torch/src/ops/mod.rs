@@ -1,5 +1,5 @@
 //! The operations of the network, forward and backward, each by plain torch operators: its *twin*, which serves any device
-//! and any float type, and most by a kernel of `kernels/`, which serves bfloat16 on a card. Half types are computed in
+//! and any float type, and most by a kernel of `kernels/`, which serves half types on a card. Half types are computed in
 //! float32 and rounded at the end.
 //!
 //! Nothing here builds a graph: callers hold no gradients, and the backward of each operation is a function beside it.

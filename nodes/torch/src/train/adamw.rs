@@ -49,9 +49,9 @@ impl AdamW {
         })
     }
 
-    /// Divides `gradients` by `scale`, clips them to the largest norm and updates `parameters`, in place; returns the norm that
-    /// they had after the division. Where it is not finite, nothing but the gradients changes. The device is waited for once,
-    /// at the end.
+    /// Divides `gradients` by `scale`, clips them to the largest norm and updates `parameters`, in place; returns the
+    /// norm that they had after the division. Where it is not finite, nothing but the gradients changes. The device is
+    /// waited for once, at the end.
     pub fn step(&mut self, parameters: &[Tensor], gradients: &[Tensor], learning_rate: f64, scale: f64) -> Result<f64> {
         let v1::AdamW {
             beta1,

@@ -1,5 +1,6 @@
-//! What a loss in float16 is multiplied by, so that gradients are not below its smallest number, 6e-8 (Micikevicius et al. 2018,
-//! "Mixed precision training", section 3.2; raised and lowered as by PyTorch's `GradScaler`).
+//! What a loss in float16 is multiplied by, so that gradients are not below its smallest number, 6e-8 (Micikevicius et
+//! al. 2018, "Mixed precision training", section 3.2). It is raised and lowered by 2, as by PyTorch's `GradScaler`; but
+//! a step with gradients that are too large is taken again.
 
 use serde::{Deserialize, Serialize};
 use tch::Kind;
@@ -16,6 +17,9 @@ pub struct LossScale {
     pub factor: f64,
     /// Optimizer steps since it was changed.
     pub steady_steps: u64,
+    /// The factor with which this step was first tried, where it was lowered since.
+    #[serde(skip)]
+    tried_first: Option<f64>,
 }
 
 impl LossScale {
@@ -24,23 +28,29 @@ impl LossScale {
         (kind == Kind::Half).then_some(Self {
             factor: FIRST,
             steady_steps: 0,
+            tried_first: None,
         })
     }
 
     /// After an optimizer step that was taken.
     pub fn keep(&mut self) {
+        self.tried_first = None;
         self.steady_steps += 1;
         if self.steady_steps >= STEADY_STEPS && self.factor < LARGEST {
             (self.factor, self.steady_steps) = (self.factor * 2.0, 0);
         }
     }
 
-    /// After gradients that were not finite; false where the factor is 1, and they are so by themselves.
+    /// After gradients that were not finite. False where the factor is 1, and they are so by themselves: then the next
+    /// step begins with half of what this one began with.
     pub fn lower(&mut self) -> bool {
+        let first = *self.tried_first.get_or_insert(self.factor);
+        self.steady_steps = 0;
         if self.factor <= 1.0 {
+            (self.factor, self.tried_first) = ((first / 2.0).max(1.0), None);
             return false;
         }
-        (self.factor, self.steady_steps) = (self.factor / 2.0, 0);
+        self.factor /= 2.0;
         true
     }
 }
@@ -51,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rises_after_long_and_falls_at_once_down_to_1() {
+    fn rises_after_long_and_falls_at_once() {
         assert!([Kind::BFloat16, Kind::Float, Kind::Double].map(LossScale::of) == [None; 3]);
         let mut scale = LossScale::of(Kind::Half).unwrap();
         for _ in 1..STEADY_STEPS {
@@ -64,7 +74,15 @@ mod tests {
             scale.keep();
         }
         assert_eq!(scale.factor, LARGEST);
-        let falls = (0..100).take_while(|_| scale.lower()).count();
-        assert_eq!((falls, scale.factor), (24, 1.0));
+        for (falls, after) in [(24, LARGEST / 2.0), (23, LARGEST / 4.0)] {
+            assert_eq!((0..100).take_while(|_| scale.lower()).count(), falls);
+            assert_eq!(
+                scale.factor, after,
+                "what no scale could mend does not lower it for good"
+            );
+        }
+        assert!(scale.lower());
+        scale.keep();
+        assert_eq!(scale.factor, LARGEST / 8.0);
     }
 }

@@ -125,8 +125,8 @@ impl Trainer {
         self.loss_scale.map_or(1.0, |scale| scale.factor)
     }
 
-    /// Clips, updates `master` in place and zeroes the gradients; changes nothing but the loss scale when their norm is not
-    /// finite.
+    /// Clips, updates `master` in place and zeroes the gradients; changes nothing but the loss scale when their norm is
+    /// not finite.
     pub fn step(&mut self, master: &[Tensor], learning_rate: f64) -> Result<v1::OptimizerStepped> {
         if !(learning_rate >= 0.0 && learning_rate.is_finite()) {
             fail!("`learning_rate` is {learning_rate}, but at least 0 is needed");
@@ -244,7 +244,7 @@ impl TokenInputs {
     }
 
     /// The gradient of sum(objective) / denominator at the log-probs of a chunk, and the report of its tokens
-    /// `[length, COLUMNS]`: loss, KL, ratio, old log-prob, entropy.
+    /// `[length, COLUMNS]`: loss, KL, ratio, log-prob, entropy.
     fn slopes(
         &self,
         loss: &v1::train_pack::Loss,
@@ -276,7 +276,7 @@ impl TokenInputs {
         });
         let root = tch::with_grad(|| objective.sum(None) / denominator);
         let slopes = Tensor::f_run_backward(&[root], &[&logprobs], false, false)?;
-        let columns = [&token_loss, &kl, &ratio, &old, &found.entropy];
+        let columns = [&token_loss, &kl, &ratio, current, &found.entropy];
         let slopes = slopes.into_iter().next().unwrap_or_default();
         Ok((slopes, Tensor::stack(&columns, 1)))
     }

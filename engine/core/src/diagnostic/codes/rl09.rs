@@ -28,11 +28,14 @@ pub static RL0902: Code = Code {
     title: "training on a cut distribution",
     origin: &["NVIDIA-NeMo/RL PR 935, TRL PR 3029: log-probs of a cut distribution"],
     explanation: Explanation {
-        meaning: "Rollouts that are trained on are drawn with `top_p` below 1, or `top_k` or `min_p` above 0.",
-        why: "The engine draws from a distribution without its tail, and its log-probs are of that. The trainer \
-              reckons with the whole one; the ratio between the two is then not 1 even for the same weights.",
+        meaning: "Rollouts that are trained on are drawn with `top_p` below 1, or `top_k`, `min_p` or \
+                  `min_new_tokens` above 0.",
+        why: "The engine draws from a distribution without its tail, or at first without stop tokens, and its \
+              log-probs are of that. The trainer reckons with the whole one; the ratio between the two is then not 1 \
+              even for the same weights.",
         example: "sampling: { max_new_tokens: 1024, top_p: 0.9 }\n",
-        fix: "Set `top_p: 1.0`, `top_k: 0` and `min_p: 0.0` for training. In evaluation all are fine.",
+        fix: "Set `top_p: 1.0`, `top_k: 0`, `min_p: 0.0` and `min_new_tokens: 0` for training. In evaluation all are \
+              fine.",
     },
 };
 

@@ -118,10 +118,15 @@ impl<'a> Checking<'a> {
     fn node(&mut self, section: &str, name: &str) -> Option<&'a Contract> {
         match self.found(name) {
             Some((_, node)) => node.contract.as_ref(),
+            // That there are no nodes at all has been said.
+            None if self.pipeline.nodes.is_empty() => None,
             None => {
                 let known: Vec<&String> = self.pipeline.nodes.iter().map(|node| &node.name).collect();
                 let diagnostic = unknown("node", name, self.key(&[section, name]), known.into_iter());
-                self.push(diagnostic);
+                self.push(diagnostic.note(
+                    "a test of the pipeline names it; where an overlay took the node out, `tests: null` takes out the \
+                     tests",
+                ));
                 None
             }
         }

@@ -173,7 +173,12 @@ fn pools(pipeline: &Pipeline, machine: &Machine, diagnostics: &mut Diagnostics) 
                 );
             }
         }
-        if config.accelerator == Accelerator::Cpu {
+        let on_processor = match config.accelerator {
+            Accelerator::Cpu => true,
+            Accelerator::Auto => !machine.nvidia_card,
+            Accelerator::None | Accelerator::Cuda => false,
+        };
+        if on_processor {
             emulated(pipeline, name, machine, diagnostics);
         }
     }
