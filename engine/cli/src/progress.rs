@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use rlpipe_core::data::Metrics;
@@ -13,12 +13,16 @@ use crate::arguments::ProgressMode;
 use crate::output;
 use crate::run::phase_line;
 
+/// Where lines are shown, one says how far a run is at least so often.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
 /// Shows what a run tells.
 pub struct Progress {
     mode: ProgressMode,
     bars: Option<Bars>,
     /// The step that is under way, for the inner bar.
     total: u64,
+    last_line: Mutex<Instant>,
 }
 
 struct Bars {
@@ -41,11 +45,13 @@ impl Progress {
             mode,
             bars: (mode == ProgressMode::Bars).then(|| Bars::new(total)),
             total,
+            last_line: Mutex::new(Instant::now()),
         }
     }
 
     /// One line that stays.
     pub fn line(&self, text: &str) {
+        *self.last_line.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match &self.bars {
             Some(bars) => drop(bars.all.println(text)),
             None if self.mode == ProgressMode::None => {}
@@ -87,7 +93,13 @@ impl Bars {
 
 impl Observer for Progress {
     fn progress(&self, node: &str, what: &str, done: u64, total: u64) {
-        let Some(bars) = &self.bars else { return };
+        let Some(bars) = &self.bars else {
+            let last_line = *self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.mode == ProgressMode::Lines && last_line.elapsed() >= LONGEST_SILENCE {
+                self.line(&format!("`{node}`: {what} {done}/{total}"));
+            }
+            return;
+        };
         let name = format!("{node}: {what}");
         let mut inner_of = bars.inner_of.lock().unwrap_or_else(PoisonError::into_inner);
         if *inner_of != name {

@@ -41,6 +41,8 @@ pub struct TraceFile {
     /// Where the array's end is, and the next event goes.
     position: u64,
     lanes: Lanes,
+    /// Whether an event could not be written, which is said once.
+    is_incomplete: bool,
 }
 
 impl TraceFile {
@@ -69,10 +71,11 @@ impl TraceFile {
             file,
             position,
             lanes,
+            is_incomplete: false,
         })
     }
 
-    /// Adds an event, in one write.
+    /// Adds an event, in one write; only the first that fails is an error, since a full disk fails them all.
     pub fn append(&mut self, span: &Span) -> Result<(), RunError> {
         let mut events = Vec::new();
         let (process, thread) = self.lanes.find(span.pool, span.worker, &mut events);
@@ -90,11 +93,13 @@ impl TraceFile {
             text.push_str(&format!("{comma}\n{event}"));
         }
         let bytes = format!("{text}{END}");
-        self.file
-            .write_all_at(bytes.as_bytes(), self.position)
-            .named_write(&self.path, bytes.len())?;
-        self.position += text.len() as u64;
-        Ok(())
+        let written = self.file.write_all_at(bytes.as_bytes(), self.position);
+        if written.is_ok() {
+            self.position += text.len() as u64;
+        } else if std::mem::replace(&mut self.is_incomplete, true) {
+            return Ok(());
+        }
+        written.named_write(&self.path, bytes.len())
     }
 }
 
