@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         output::error(&format!("error: {}\n", text_of(&error)));
-        ExitCode::from(error.downcast_ref::<ExitError>().map_or(FAILED, |ended| ended.code))
+        ExitCode::from(error.downcast_ref::<ExitError>().map_or(FAILED, |exit| exit.code))
     })
 }
 

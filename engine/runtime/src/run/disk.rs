@@ -12,7 +12,9 @@ use super::errors::{Named, RunError};
 /// link the file that it names is replaced; what is no file, a device or a pipe, is written to as it is.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     // `/dev/stdout` names the file that output goes to, which already has some.
-    let is_open = path.starts_with("/dev") || path.starts_with("/proc");
+    let is_open = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"]
+        .iter()
+        .any(|open| path.starts_with(open));
     let named = || fs::read_link(path).map(|to| parent(path).join(to));
     let there = fs::canonicalize(path).or_else(|_| named());
     let path = match &there {
@@ -222,6 +224,15 @@ mod tests {
         write_atomic(&link, b"anew").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "anew");
         assert_eq!(fs::read_link(&link).unwrap(), file);
+
+        // Files of memory lie among the devices.
+        if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
+            let file = memory.path().join("file");
+            for text in ["once", "twice"] {
+                write_atomic(&file, text.as_bytes()).unwrap();
+                assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            }
+        }
 
         let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
         assert!(made.success());
