@@ -12,7 +12,7 @@ use rlpipe_core::services::{
     CommandJudge, Engine, JudgeCommand, Learner, MemoryPeak, Rows, SavedFile, ServiceError, Services, Tokenizer,
 };
 use rlpipe_runtime::cluster::{Cluster, LocalCluster, WorkerSpec, worker_log, worker_program};
-use rlpipe_runtime::compile::{Accelerator, Data, Dtype, HubCache, init_model, model_folder};
+use rlpipe_runtime::compile::{Accelerator, Data, HubCache, init_model, model_folder};
 use rlpipe_runtime::plan::{Plan, PlannedModel, PlannedWorker};
 use rlpipe_runtime::run::RunFolder;
 use rlpipe_runtime::schedule::{BusyTime, WorkerState};
@@ -192,17 +192,10 @@ impl Fleet {
         if let Some(init) = &config.init {
             init_model(&place, init).map_err(|error| anyhow::anyhow!("the model `{name}`: {error}"))?;
         }
-        let dtype = match config.dtype {
-            Dtype::Bfloat16 => "bfloat16",
-            Dtype::Float16 => "float16",
-            Dtype::Float32 => "float32",
-            Dtype::Auto if worker.device() == "cpu" => "float32",
-            Dtype::Auto => "bfloat16",
-        };
         let request = LoadRequest {
             model: name.clone(),
             folder: place.clone(),
-            dtype: dtype.to_owned(),
+            dtype: config.dtype.on(worker.device() != "cpu").name().to_owned(),
             init_seed: config.init.is_some().then(|| self.seed.named("models").named(name).0),
             engine: planned.engine.as_ref().map(|engine| EngineSpec {
                 max_context_tokens: engine.max_context_tokens,

@@ -25,6 +25,13 @@ using Doubles = double __attribute__((vector_size(64)));
 using Halves = uint16_t __attribute__((vector_size(32)));
 using Words = uint32_t __attribute__((vector_size(64)));
 
+// The bits of numbers of 16.
+INLINE Words words_of(const void *from) {
+  Halves halves;
+  __builtin_memcpy(&halves, from, sizeof halves);
+  return __builtin_convertvector(halves, Words);
+}
+
 // `lanes` numbers of a type side by side, in the type in which they are added up.
 template <class T>
 struct Lanes;
@@ -49,9 +56,7 @@ struct Lanes<at::BFloat16> {
   using Vector = Floats;
   // A bfloat16 is the upper half of a float32.
   static INLINE void load(const at::BFloat16 *from, Vector &out) {
-    Halves halves;
-    __builtin_memcpy(&halves, from, sizeof halves);
-    Words words = __builtin_convertvector(halves, Words) << 16;
+    const Words words = words_of(from) << 16;
     __builtin_memcpy(&out, &words, sizeof out);
   }
 };
@@ -62,9 +67,7 @@ struct Lanes<at::Half> {
   using Vector = Floats;
   // The bits of a float16 stand for 2^-112 of it as those of a float32; what is not finite stays so.
   static INLINE void load(const at::Half *from, Vector &out) {
-    Halves halves;
-    __builtin_memcpy(&halves, from, sizeof halves);
-    const Words bits = __builtin_convertvector(halves, Words), magnitude = (bits & 0x7fff) << 13;
+    const Words bits = words_of(from), magnitude = (bits & 0x7fff) << 13;
     Vector value;
     __builtin_memcpy(&value, &magnitude, sizeof value);
     value *= 0x1p112f;

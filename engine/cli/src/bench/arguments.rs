@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use rlpipe_core::kind::{Fraction, NonNegative, OpenFraction};
+use rlpipe_runtime::compile::Dtype;
 
 use crate::ExitError;
 use crate::arguments::PipelineArguments;
@@ -104,6 +105,17 @@ pub enum BenchDtype {
     Float16,
     /// 32 bits.
     Float32,
+}
+
+impl From<BenchDtype> for Dtype {
+    fn from(dtype: BenchDtype) -> Self {
+        match dtype {
+            BenchDtype::Auto => Self::Auto,
+            BenchDtype::Bfloat16 => Self::Bfloat16,
+            BenchDtype::Float16 => Self::Float16,
+            BenchDtype::Float32 => Self::Float32,
+        }
+    }
 }
 
 /// What a worker computes on.

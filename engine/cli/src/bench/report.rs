@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 use rlpipe_backends::Ceilings;
-use rlpipe_runtime::run::write_atomic;
+use rlpipe_runtime::run::write_to;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -226,7 +226,7 @@ impl Report {
             BenchFormat::Text => output::print(&self.text())?,
         }
         if let Some(path) = &shown.output {
-            write_atomic(path, json()?.as_bytes())
+            write_to(path, json()?.as_bytes())
                 .with_context(|| format!("cannot write the results to `{}`", path.display()))?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use rlpipe_backends::{EngineSpec, Hub, LoadRequest, Loaded, Worker};
 use rlpipe_core::data::Seed;
 use rlpipe_runtime::cluster::{LocalCluster, worker_log};
-use rlpipe_runtime::compile::{Accelerator, Machine, driver_version, shown_bytes};
+use rlpipe_runtime::compile::{Accelerator, Dtype, Machine, driver_version, shown_bytes};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -72,17 +72,10 @@ impl BenchWorker {
 
     /// Loads the model.
     pub async fn load(&self, dtype: BenchDtype, engine: Option<EngineSpec>, trainable: bool) -> Result<Loaded> {
-        let dtype = match dtype {
-            BenchDtype::Bfloat16 => "bfloat16",
-            BenchDtype::Float16 => "float16",
-            BenchDtype::Float32 => "float32",
-            BenchDtype::Auto if self.is_cpu() => "float32",
-            BenchDtype::Auto => "bfloat16",
-        };
         let request = LoadRequest {
             model: MODEL.to_owned(),
             folder: self.model.folder.clone(),
-            dtype: dtype.to_owned(),
+            dtype: Dtype::from(dtype).on(!self.is_cpu()).name().to_owned(),
             init_seed: self.model.init_seed,
             engine,
             trainable,

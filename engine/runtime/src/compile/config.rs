@@ -217,6 +217,27 @@ pub enum Dtype {
     Float32,
 }
 
+impl Dtype {
+    /// What is meant on a card, or on a processor.
+    pub fn on(self, is_card: bool) -> Self {
+        match self {
+            Self::Auto if is_card => Self::Bfloat16,
+            Self::Auto => Self::Float32,
+            given => given,
+        }
+    }
+
+    /// Its name in pipelines and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float16 => "float16",
+            Self::Float32 => "float32",
+        }
+    }
+}
+
 /// A model from nothing.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -8,9 +8,14 @@ use rlpipe_core::data::ExportDtype;
 
 use super::errors::{Named, RunError};
 
-/// Replaces a file: written beside, synced, renamed, and the folder synced. On an error the old file stands. Behind a
-/// link the file that it names is replaced; what is no file, a device or a pipe, is written to as it is.
+/// Replaces a file: written beside, synced, renamed, and the folder synced. On an error the old file stands.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    write_atomic_with(path, Some(bytes.len() as u64), |file| file.write_all(bytes))
+}
+
+/// Writes to a place that a person named. Behind a link the file that it names is replaced; what is no file, a device
+/// or a pipe, is written to as it is.
+pub fn write_to(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     // `/dev/stdout` names the file that output goes to, which already has some.
     let is_open = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"]
         .iter()
@@ -27,7 +32,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
             .open(path)
             .and_then(|mut file| file.write_all(bytes))
             .named("write to", path),
-        _ => write_atomic_with(path, Some(bytes.len() as u64), |file| file.write_all(bytes)),
+        _ => write_atomic(path, bytes),
     }
 }
 
@@ -217,11 +222,11 @@ mod tests {
         let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.path().join(name));
         fs::write(&file, "before").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        write_atomic(&link, b"after").unwrap();
+        write_to(&link, b"after").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "after");
         assert_eq!(fs::read_link(&link).unwrap(), file);
         fs::remove_file(&file).unwrap();
-        write_atomic(&link, b"anew").unwrap();
+        write_to(&link, b"anew").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "anew");
         assert_eq!(fs::read_link(&link).unwrap(), file);
 
@@ -229,7 +234,7 @@ mod tests {
         if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
             let file = memory.path().join("file");
             for text in ["once", "twice"] {
-                write_atomic(&file, text.as_bytes()).unwrap();
+                write_to(&file, text.as_bytes()).unwrap();
                 assert_eq!(fs::read_to_string(&file).unwrap(), text);
             }
         }
@@ -240,7 +245,7 @@ mod tests {
             let pipe = pipe.clone();
             move || fs::read_to_string(pipe).unwrap()
         });
-        write_atomic(&pipe, b"through").unwrap();
+        write_to(&pipe, b"through").unwrap();
         assert_eq!(reader.join().unwrap(), "through");
         assert!(!fs::metadata(&pipe).unwrap().is_file());
         assert_eq!(names(folder.path()).unwrap().len(), 3);

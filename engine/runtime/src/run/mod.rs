@@ -15,7 +15,7 @@ mod trace;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Identity, Manifest, Partial, compatible};
 pub use differences::differences;
-pub use disk::{copy_texts, fresh_folder, name_dtype, publish_folder, write_atomic};
+pub use disk::{copy_texts, fresh_folder, name_dtype, publish_folder, write_atomic, write_to};
 pub use errors::RunError;
 pub use folder::{Purpose, RunFolder, Standing, held_by, standing};
 pub use metrics::{MetricsFile, MetricsRow};

@@ -61,11 +61,14 @@ impl AdamW {
             max_grad_norm,
         } = self.settings;
         let norm = operators::total_norm(gradients)? / scale;
-        if max_grad_norm > 0.0 {
-            let factor = (norm.reciprocal() * max_grad_norm).clamp_max(1.0) / scale;
+        if max_grad_norm > 0.0 || scale != 1.0 {
+            let largest = if max_grad_norm > 0.0 {
+                max_grad_norm
+            } else {
+                f64::INFINITY
+            };
+            let factor = (norm.reciprocal() * largest).clamp_max(1.0) / scale;
             operators::foreach_mul(gradients, &factor.to_kind(gradients[0].kind()))?;
-        } else if scale != 1.0 {
-            operators::foreach_mul(gradients, &norm.full_like(1.0 / scale).to_kind(gradients[0].kind()))?;
         }
         let skip = norm.isfinite().logical_not().to_kind(Kind::Float);
         for decays in [true, false] {

@@ -157,6 +157,18 @@ pub fn train_pack(sequences: &[v1::Sequence], loss: v1::train_pack::Loss, denomi
     }
 }
 
+/// One train step as the driver takes it: again where gradients are too large for float16.
+pub fn train_step(policy: &mut Policy, command: &v1::TrainPack, learning_rate: f64) -> v1::OptimizerStepped {
+    loop {
+        policy.train_pack(command).unwrap();
+        let stepped = policy.optimizer_step(learning_rate).unwrap();
+        assert_eq!(stepped.skipped, stepped.again);
+        if !stepped.again {
+            return stepped;
+        }
+    }
+}
+
 /// What the settings mean, in the plainest way: the probability of each id.
 pub fn probabilities(logits: &[f64], settings: &SlotSettings) -> Vec<f64> {
     let most = logits.iter().fold(f64::NEG_INFINITY, |most, logit| most.max(*logit));

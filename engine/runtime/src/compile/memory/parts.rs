@@ -68,11 +68,7 @@ impl Sizes {
         let on_card = device == MemoryDevice::Accelerator;
         let (hidden, intermediate, vocabulary) = (of(network.hidden), of(network.intermediate), of(network.vocabulary));
         Self {
-            width: match dtype {
-                Dtype::Bfloat16 | Dtype::Float16 => 2,
-                Dtype::Auto if on_card => 2,
-                _ => 4,
-            },
+            width: if dtype.on(on_card) == Dtype::Float32 { 4 } else { 2 },
             parameters: parameters(network).iter().map(|one| count(&one.shape)).sum(),
             largest: hidden * vocabulary.max(2 * intermediate),
             hidden,

@@ -202,22 +202,22 @@ fn emulated(pipeline: &Pipeline, pool: &str, machine: &Machine, diagnostics: &mu
         let (Some(in_pool), Some(model)) = (contract.used(Target::Pool), contract.used(Target::Model)) else {
             continue;
         };
-        let dtype = pipeline
-            .models
-            .get(model)
-            .and_then(|model| model.config.as_ref())
-            .map(|config| config.dtype);
-        let half = match dtype {
-            Some(Dtype::Bfloat16) if !machine.bfloat16 => "bfloat16",
-            Some(Dtype::Float16) if !machine.float16 => "float16",
-            _ => continue,
+        let config = pipeline.models.get(model).and_then(|model| model.config.as_ref());
+        let dtype = config.map_or(Dtype::Auto, |config| config.dtype).on(false);
+        let is_emulated = match dtype {
+            Dtype::Bfloat16 => !machine.bfloat16,
+            Dtype::Float16 => !machine.float16,
+            Dtype::Auto | Dtype::Float32 => false,
         };
-        if in_pool == pool {
+        if in_pool == pool && is_emulated {
             diagnostics.push(
                 Diagnostic::warning(
                     &codes::RL0907,
                     pipeline.range_of(&["models", model, "dtype"]).unwrap_or(node.key_range),
-                    format!("this processor has no instructions for {half}: float32 is faster"),
+                    format!(
+                        "this processor has no instructions for {}: float32 is faster",
+                        dtype.name()
+                    ),
                 )
                 .label_text("slow here")
                 .note("`dtype: auto` chooses what the device does well"),
